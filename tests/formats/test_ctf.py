@@ -57,7 +57,7 @@ def first_ten(problems: list[slow_ctf.Problem]) -> list[slow_ctf.Problem]:
 def sizes(block: int, piece: int, threads: int) -> Any:
     """Work in tiny blocks and pieces, so that small files take the paths of large files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cntkio.formats.ctf.index.BLOCK", block)
+        patch.setattr("cntkio.storage.text_input.BLOCK", block)
         patch.setattr("cntkio.formats.ctf.corpus.PIECE", piece)
         patch.setattr("cntkio.formats.ctf.index.PART", piece)
         patch.setenv("CNTKIO_NUM_THREADS", str(threads))

@@ -34,7 +34,7 @@ class Seen:
 def small_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cntkio.formats.ctf.index.WATCHED", 997)
-    monkeypatch.setattr("cntkio.formats.ctf.index.BLOCK", 997)
+    monkeypatch.setattr("cntkio.storage.text_input.BLOCK", 997)
     monkeypatch.setattr(infer, "BLOCK_OF_WORDS", 997)
 
 

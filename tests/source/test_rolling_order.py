@@ -1,6 +1,6 @@
 """The order of frames of a rolling window, with its slow twin."""
 
-from cntkio.htkmlf_reader.reader import rolling_order
+from cntkio.htkmlf_reader import rolling_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow.htkmlf_reader import rolling_order as slow_rolling_order

@@ -91,7 +91,7 @@ def test_a_text_elsewhere_equals_a_local_text(seed: int, tmp_path: Path, monkeyp
         "strict": random_of_test.random() < 0.2,
     }
     expected, expected_streams = outcome(path, **options), streams_of(path)
-    monkeypatch.setattr("cntkio.formats.ctf.index.BLOCK", random_of_test.choice((7, 50, 1 << 20)))
+    monkeypatch.setattr("cntkio.storage.text_input.BLOCK", random_of_test.choice((7, 50, 1 << 20)))
     monkeypatch.setattr(Elsewhere, "reach", random_of_test.choice((5, 64, 1 << 20)))
     for module in (corpus, infer):
         monkeypatch.setattr(module, "open_input", lambda path, _=None, **options: Elsewhere(path))

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
-from cntkio._threads import num_threads
 from cntkio.arguments import caller
 from cntkio.formats.table import FLOAT32, FLOAT64
 from cntkio.storage.file_lists import listed_files
@@ -19,10 +18,8 @@ from cntkio.storage.names import FileNames, located, one_file
 from cntkio.storage.open_input import open_input
 from cntkio.storage.progress import logger
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import Locator, TextInput, filled, windows_of_lines
+from cntkio.storage.text_input import Locator, TextInput, map_lines
 
-BLOCK = 8 << 20
-"""Bytes of a text that are searched at a time. The number changes memory and time, never a result."""
 TextForm: TypeAlias = Literal["ctf", "svmlight", "kaldi"]
 _NUMBER = re.compile(rb"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 
@@ -105,11 +102,10 @@ def _losses(path: str, form: TextForm, fields: Sequence[bytes], remote: Remote |
 def _losses_in(file: TextInput, form: TextForm, fields: Sequence[bytes]) -> _Losses:
     changed: dict[np.dtype[Any], tuple[int, int]] = {FLOAT32: (0, 0), FLOAT64: (0, 0)}
     num_comments = 0
-    for window in windows_of_lines(file, 0, BLOCK):
-        lines = filled(window.text.read_into, window.begin, window.end)
-        *of_types, more = _core.text_losses(lines, form, fields, num_threads())
+    counted = map_lines(file, 0, lambda lines: _core.text_losses(lines, form, fields, 1), "comparing numbers")
+    for begin, (*of_types, more) in counted:
         num_comments += more
         for dtype, (count, first) in zip(changed, of_types, strict=True):
             before, place = changed[dtype]
-            changed[dtype] = before + count, place if before or not count else window.begin + first
+            changed[dtype] = before + count, place if before or not count else begin + first
     return _Losses(file.path, changed, num_comments)

@@ -24,7 +24,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, cast, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +61,6 @@ LARGEST_SEGMENT = 64 << 20
 PIECE = 4 << 20
 """Bytes of text that are decompressed at once in order."""
 FileCompression = Literal["gzip", "zstd", "bzip2", "xz"]
-PACKINGS: tuple[str, ...] = get_args(FileCompression)
 PACKED_MAGIC: dict[bytes, FileCompression] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 """First bytes of the compressions that have to be unpacked."""
 PACKED_ENDINGS = (*ENDINGS, ".bz2", ".xz")

@@ -30,7 +30,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from cntkio._threads import Workers, num_threads
 from cntkio.arguments import caller, either, near_names
 from cntkio.errors import CorpusError, FormatError
 from cntkio.storage.names import as_url, hint_on_name, is_remote, shown
+from cntkio.storage.progress import announced, passed
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
@@ -49,6 +50,8 @@ TextCompression = Literal["gzip", "zstd"]
 MEND_DATA = "make the file again, or test it with the tool that made it"
 LOADS_AT_ONCE = 2
 """Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
+BLOCK = 4 << 20
+"""Bytes of text that a thread works on at a time: few enough to share the work, many enough to be worth a job."""
 WINDOW = 32 << 20
 """Bytes of a window of a text that the core cannot read by itself."""
 _MAGIC: dict[TextCompression, re.Pattern[bytes]] = {
@@ -58,6 +61,10 @@ _MAGIC: dict[TextCompression, re.Pattern[bytes]] = {
 # Most lines are shorter, so their beginnings fit before the next window, which then need not be copied.
 _ROOM = 64 << 10
 _LONGEST_LINE = 2**32 - 1
+_LINE_FEED = 0x0A
+# Enough bytes for the rest of most lines.
+_REST_OF_LINE = 1 << 14
+_T = TypeVar("_T")
 
 
 class PackedText(NamedTuple):
@@ -326,6 +333,85 @@ def _end_of_lines(content: Bytes) -> int:
             return begin + position + 1
         end, step = begin, 2 * step
     return 0
+
+
+def map_lines(file: ReadableText, first: int, work: Callable[[Bytes], _T], doing: str) -> list[tuple[int, _T]]:
+    """Apply a function to blocks of whole lines, on all cores.
+
+    Args:
+        first: Offset of the first line.
+        work: Called with the bytes of each block: the lines that begin in the block's share of a window. The result
+            must not refer to them, because their buffer is used again.
+        doing: Name of the pass, for progress bars.
+
+    Returns:
+        The offset of each block and its result, in order.
+    """
+    spare: list[Bytes] = []  # buffers are reused, because fresh memory is expensive
+
+    def work_on(window: TextWindow, begin: int) -> tuple[int, _T] | None:
+        try:
+            # A test of the length would not help: another thread may take the last buffer after it.
+            buffer = spare.pop()
+        except IndexError:
+            buffer = np.empty(0, np.uint8)
+        end = min(begin + BLOCK, window.end)
+        offset, lines, buffer = _read_lines(window.text, begin, end, buffer, is_first=begin == window.first)
+        try:
+            return (offset, work(lines)) if len(lines) else None
+        finally:
+            spare.append(buffer)
+
+    results = []
+    with announced(doing, file.size - first):
+        if file.size - first <= BLOCK:
+            results = [work_on(window, window.begin) for window in windows_of(file, first)]
+            passed(file.size - first)
+        else:
+            with Workers(num_threads(), "cntkio-lines") as workers:
+                for window in windows_of(file, first):
+                    begins = range(window.begin, window.end, BLOCK)
+                    for begin, job in [(at, workers.do(work_on, window, at)) for at in begins]:
+                        results.append(job.result())
+                        passed(min(BLOCK, window.end - begin))
+    return [result for result in results if result is not None]
+
+
+def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_first: bool) -> tuple[int, Bytes, Bytes]:
+    """Read the lines that begin in a share of the text; return their offset, their bytes, and the buffer with them."""
+    begin -= not is_first  # a line begins at `begin` if the byte before it is a line feed
+    if len(buffer) < end - begin:
+        buffer = np.empty(BLOCK + 1, np.uint8)  # the share, and the byte before it
+    size = file.read_into(buffer[: end - begin], begin)
+    start = 0 if is_first else _find_line_feed(buffer[:size]) + 1
+    if start >= size or not (is_first or start):
+        return begin, buffer[:0], buffer  # no line begins in this share
+    step = _REST_OF_LINE
+    while begin + size < file.size and buffer[size - 1] != _LINE_FEED:
+        rest = file.read(begin + size, step)
+        if not rest:
+            break
+        step = size  # so that a long line takes few reads
+        # Without a line feed `find` returns -1, and the line continues after all of `rest`.
+        rest = rest[: rest.find(b"\n") + 1 or len(rest)]
+        if size + len(rest) > len(buffer):
+            if size > _LONGEST_LINE:
+                raise long_line_error(file.path, begin + start)
+            grown = np.empty(2 * (size + len(rest)), np.uint8)
+            grown[:size] = buffer[:size]
+            buffer = grown
+        buffer[size : size + len(rest)] = np.frombuffer(rest, np.uint8)
+        size += len(rest)
+    return begin + start, buffer[start:size], buffer
+
+
+def _find_line_feed(buffer: Bytes) -> int:
+    """Return the position of the first line feed, or -1. Copies few bytes, because most lines are short."""
+    for begin in range(0, len(buffer), 4096):
+        position = buffer[begin : begin + 4096].tobytes().find(b"\n")
+        if position >= 0:
+            return begin + position
+    return -1
 
 
 _BLOCK = 1 << 20

@@ -17,13 +17,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
-from cntkio._threads import Workers, num_threads
+from cntkio._threads import num_threads
 from cntkio.arguments import Add
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
@@ -53,21 +53,18 @@ from cntkio.storage.index_cache import (
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.spans import SlicedNumbers, span_at
 from cntkio.storage.text_input import (
-    Bytes,
+    BLOCK,
     CoreText,
     Locator,
-    ReadableText,
     TextInput,
-    TextWindow,
     content_sum,
     explained,
     long_line_error,
+    map_lines,
     windows_of,
 )
 
 # Sizes by which a text is divided among threads. They change only the time, never a result.
-BLOCK = 4 << 20
-"""Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth a job."""
 WATCHED = 256 << 20
 """Bytes of text that a call indexes if a watcher displays the progress; otherwise a call indexes a whole window."""
 PART = 512 << 10
@@ -76,14 +73,9 @@ PART = 512 << 10
 # --------------------------------------------------------------------------------------------------------------
 # The beginning of a text, and its lines in blocks for threads.
 
-_T = TypeVar("_T")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE_SPACE = b" \t\n\v\f\r"
-_LINE_FEED = 0x0A
 _READ = 1 << 16
-# Enough bytes for the rest of most lines.
-_REST_OF_LINE = 1 << 14
-_LONGEST_LINE = 2**32 - 1
 
 
 class TextStart(NamedTuple):
@@ -116,85 +108,6 @@ def find_start(file: TextInput) -> TextStart:
     if offset >= file.size:
         raise FormatError("the file contains only white space", path=file.path, byte=0, kind=EMPTY_FILE)
     return TextStart(offset, num_lines)
-
-
-def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: str) -> list[tuple[int, _T]]:
-    """Apply a function to blocks of whole lines, on all cores.
-
-    Args:
-        first: Offset of the first line.
-        work: Called with the bytes of each block: the lines that begin in the block's share of a window. The result
-            must not refer to them, because their buffer is used again.
-        doing: Name of the pass, for progress bars.
-
-    Returns:
-        The offset of each block and its result, in order.
-    """
-    spare: list[Bytes] = []  # buffers are reused, because fresh memory is expensive
-
-    def work_on(window: TextWindow, begin: int) -> tuple[int, _T] | None:
-        try:
-            # A test of the length would not help: another thread may take the last buffer after it.
-            buffer = spare.pop()
-        except IndexError:
-            buffer = np.empty(0, np.uint8)
-        end = min(begin + BLOCK, window.end)
-        offset, lines, buffer = _read_lines(window.text, begin, end, buffer, is_first=begin == window.first)
-        try:
-            return (offset, work(lines)) if len(lines) else None
-        finally:
-            spare.append(buffer)
-
-    results = []
-    with announced(doing, file.size - first):
-        if file.size - first <= BLOCK:
-            results = [work_on(window, window.begin) for window in windows_of(file, first)]
-            passed(file.size - first)
-        else:
-            with Workers(num_threads(), "cntkio-lines") as workers:
-                for window in windows_of(file, first):
-                    begins = range(window.begin, window.end, BLOCK)
-                    for begin, job in [(at, workers.do(work_on, window, at)) for at in begins]:
-                        results.append(job.result())
-                        passed(min(BLOCK, window.end - begin))
-    return [result for result in results if result is not None]
-
-
-def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_first: bool) -> tuple[int, Bytes, Bytes]:
-    """Read the lines that begin in a share of the text; return their offset, their bytes, and the buffer with them."""
-    begin -= not is_first  # a line begins at `begin` if the byte before it is a line feed
-    if len(buffer) < end - begin:
-        buffer = np.empty(BLOCK + 1, np.uint8)  # the share, and the byte before it
-    size = file.read_into(buffer[: end - begin], begin)
-    start = 0 if is_first else _find_line_feed(buffer[:size]) + 1
-    if start >= size or not (is_first or start):
-        return begin, buffer[:0], buffer  # no line begins in this share
-    step = _REST_OF_LINE
-    while begin + size < file.size and buffer[size - 1] != _LINE_FEED:
-        rest = file.read(begin + size, step)
-        if not rest:
-            break
-        step = size  # so that a long line takes few reads
-        # Without a line feed `find` returns -1, and the line continues after all of `rest`.
-        rest = rest[: rest.find(b"\n") + 1 or len(rest)]
-        if size + len(rest) > len(buffer):
-            if size > _LONGEST_LINE:
-                raise long_line_error(file.path, begin + start)
-            grown = np.empty(2 * (size + len(rest)), np.uint8)
-            grown[:size] = buffer[:size]
-            buffer = grown
-        buffer[size : size + len(rest)] = np.frombuffer(rest, np.uint8)
-        size += len(rest)
-    return begin + start, buffer[start:size], buffer
-
-
-def _find_line_feed(buffer: Bytes) -> int:
-    """Return the position of the first line feed, or -1. Copies few bytes, because most lines are short."""
-    for begin in range(0, len(buffer), 4096):
-        position = buffer[begin : begin + 4096].tobytes().find(b"\n")
-        if position >= 0:
-            return begin + position
-    return -1
 
 
 # --------------------------------------------------------------------------------------------------------------

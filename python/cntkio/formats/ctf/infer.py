@@ -23,7 +23,7 @@ import cntkio._core as _core
 from cntkio.arguments import Wording, did_you_mean, suggests_keywords
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import FormatError
-from cntkio.formats.ctf.index import StreamSchema, find_start, map_lines
+from cntkio.formats.ctf.index import StreamSchema, find_start
 from cntkio.formats.detect import other_in
 from cntkio.formats.report import EMPTY_FILE, Report
 from cntkio.storage.file_lists import listed_files
@@ -31,7 +31,7 @@ from cntkio.storage.names import FileNames, located, one_file, shown_files
 from cntkio.storage.open_input import open_input, presumed_sizes
 from cntkio.storage.progress import announced, announced_together, passed
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import Locator, TextInput
+from cntkio.storage.text_input import Locator, TextInput, map_lines
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
