@@ -262,7 +262,11 @@ class _Worker(threading.Thread):
             _core.begin_thread()
             self.begun.put(True)
             while isinstance(job := self.jobs.get(), Job):
-                job.run()
+                try:
+                    job.run()
+                except MemoryError as error:  # there was none for the call; here no step needs any
+                    job._error, job.is_done = error, True
+                    job._until_done.release()
                 del job  # it may be the last reference to large data
             self.jobs.put(None)  # for the other threads
         except MemoryError:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import cntkio._core as _core
 import pytest
+from cntkio._threads import Job, Workers
 from support.forks import in_a_fork
 from support.rounds import step
 
@@ -91,3 +92,20 @@ def test_every_request_of_the_first_read_can_be_refused(tmp_path: Path) -> None:
     environment = os.environ | {"LD_PRELOAD": str(library), "CNTKIO_NUM_THREADS": "3"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_job_whose_call_finds_no_memory_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, run = ["the first call"], Job.run
+
+    def run_or_refuse(job: Job[int]) -> None:
+        if refused:
+            raise MemoryError(refused.pop())
+        run(job)
+
+    monkeypatch.setattr(Job, "run", run_or_refuse)
+    with Workers(1, "example") as workers:
+        jobs = [workers.do(pow, 2, exponent) for exponent in range(3)]
+        assert jobs[1].result() == 2  # after the first, which nobody waits for yet
+        with pytest.raises(MemoryError, match="the first call"):
+            jobs[0].result()
+        assert jobs[2].result() == 4
