@@ -280,14 +280,11 @@ def _shape_of_bucket(whole: Budget, partition: Partition, minibatch: Mapping[Any
     steps, shortest = budget.buckets[index], (0, *budget.buckets)[index] + 1
     # A bucket has the sequences above the next smaller bucket, and `samples` counts them without padding.
     limits = ((budget.padded, steps), (budget.samples, shortest))
-    counts = [limit // _weight(budget, length) for limit, length in limits if limit is not None]
+    weights = [length + (length * length // budget.quadratic if budget.quadratic else 0) for _, length in limits]
+    counts = [limit // weight for (limit, _), weight in zip(limits, weights, strict=True) if limit is not None]
     rows = max(1, min([*counts, *([] if budget.sequences is None else [budget.sequences])]))
     samples = min(rows * steps, budget.samples or rows * steps)
     return steps, partition.most_sequences(rows, range(shortest, steps + 1), samples)
-
-
-def _weight(budget: Budget, length: int) -> int:
-    return length + (length * length // budget.quadratic if budget.quadratic else 0)
 
 
 def _device(device: Any) -> Any:

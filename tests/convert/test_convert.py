@@ -475,6 +475,10 @@ def test_a_header_is_skipped_on_request_and_its_error_says_so(tmp_path: Path) ->
             tmp_path / "a.csv", tmp_path / "b", features_start=0, features_dim=2, label_type="None", delimiter=","
         )
 
+    for line in ("1,,2", "0.5,1.5;", "1,'2'", '"1","2"'):  # a line with a number is no header
+        with pytest.raises(FormatError, match=r"line 1: .*such as -0.5 or 1e-3$"):
+            options = {"features_start": 0, "features_dim": 2, "label_type": "None", "delimiter": ","}
+            convert.uci_to_ctf(io.BytesIO(f"{line}\n".encode()), tmp_path / "b", **options)
     (tmp_path / "short").write_text("1 2\n1,2\n")
     with pytest.raises(FormatError, match="line 2: 1 column; .*; if commas separate the columns, set delimiter=','"):
         convert.uci_to_ctf(tmp_path / "short", tmp_path / "b", features_start=0, features_dim=2, label_type="None")

@@ -435,7 +435,8 @@ DEFINING = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=True))
             "line 3, column 1 (byte 18), sequence 1: ",
             "an earlier sequence in the file",
         ),
-        (b"|x 1 2\xc3\xa9\n|x 1 2\n", X, "line 1, column 7 (byte 6), sequence 0, stream 'x': ", "byte 0xC3 ended"),
+        (b"|x 1 2\xc3\xa9\n|x 1 2\n", X, "line 1, column 7 (byte 6), sequence 0, stream 'x': ", "0xC3 separates"),
+        (b"1 |x 1 2\n\xd9\xa2 |x 3 4\n", X, "line 2, column 1 (byte 9), sequence 1: ", "byte 0xD9 separates"),
         (
             b"|x 1\n|x 1 2\n",
             X,

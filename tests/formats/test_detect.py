@@ -190,7 +190,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
         "a Parquet file: .* cntkio.arrow.ArrowDeserializer",
     ),
     "csv": (lambda path: path.write_text("1,2\n3,4\n"), "table of columns .* uci2ctf"),
-    "json": (lambda path: path.write_text('{"x": 1}\n'), "a JSON text: json.load"),
+    "json": (lambda path: path.write_text('{"x": 1}\n'), "a JSON text: Python.s json"),
     "svmlight": (lambda path: path.write_text("1 3:1\n"), "SVMlight text .* use SvmlightDeserializer"),
     "kaldi": (lambda path: cntkio.write_kaldi(path, {"x": ARRAY["x"]}), "Kaldi archive .* use KaldiDeserializer"),
     "utf-16": (lambda path: path.write_text("|x 1\n", encoding="utf-16"), "iconv -f UTF-16"),

@@ -29,6 +29,8 @@ OTHERS = {
     "posteriors": "u1 [ 3 0.5 4 0.5 ] [ 4 1 ]\nu2 [ 3 1 ] [ 3 1 ]\n",
     "transcripts": "u-1 HELLO WORLD\nu-2 GOOD DAY TO YOU\n",
     "csv": "0.5 0.25 1\n0.1 0.2 0\n",
+    "xml": '<?xml version="1.0"?>\n<a/>\n',
+    "utf-32": "1 |x 1\n",
     "hcopy": "wav/a.wav mfc/a.mfc\nwav/b.wav mfc/b.mfc\n",
 }
 
@@ -36,7 +38,7 @@ OTHERS = {
 @pytest.mark.parametrize("form", OTHERS)
 def test_a_file_that_nobody_reads_is_named_with_advice(form: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_text(OTHERS[form])
+    path.write_text(OTHERS[form], encoding="utf-32" if form == "utf-32" else "utf-8")
     kind = detect(path)
     assert (kind.form, kind.deserializer) == (form.split(" of ")[0], None)
     assert kind.use(path) in printed("check", str(path)).replace("a.txt '", "a.txt'")
@@ -59,10 +61,23 @@ def test_a_text_is_read_whatever_its_name(suffix: str, text: str, tmp_path: Path
         ("1. |x 1\n2. |x 2\n", 1, "an id begins its line"),
         ("1 |x 1\n2: |x 2\n", 2, "an id begins its line"),
         ("1, |x 1\n2, |x 2\n", 1, "an id begins its line"),
+        ("1 |x 1\n-2 |x 2\n", 2, "write an id for -2"),
+        ("1 |x 1\n#2 |x 2\n", 2, "write an id for #2"),
+        ("1 |x 1\nutt2 |x 2\n", 2, "write an id for utt2"),
+        ("0x1 |x 1\n0x2 |x 2\n", 1, "write an id for 0x1"),
+        ("1 |x 1\n18446744073709551616 |x 2\n", 2, "write an id for 18446744073709551616"),
+        ("1 |x 1\n\u3000 2 |x 2\n", 2, "begins with 2 and a blank"),
+        ("1 |x 1\n\u200b2 |x 2\n", 2, "begins with 2 and a blank"),
+        ("1 |x 1\n\u0662 |x 2\n", 2, "write an id for \u0662"),
+        ("1 |x 1\u00a02\n2 |x 2 3\n", 1, "write a blank or a line's end for U+00A0"),
+        ("1 |x 1\n# old |x 2\n", 2, "remove the line; a comment begins with |#"),
         ("| label 0 1 | x 1 2\n", 1, "write |label here"),
         ("0 | x 1 2\n", 1, "write |x here"),
         ("\n|# a comment\n| x 1 2\n", 3, "write |x here"),
         ("hello world\nthese are words\nand more of them\n", 1, "txt2ctf"),
+        ("| 1 2\n| 3 4\n", 1, "write the name of the stream here"),
+        ("1 | price:.23\n0 | price:.18\n", 1, "write the name of the stream here"),
+        ("1 |a x:1\n0 |a z:1\n", 1, "number the names"),
         ("|f Infinity 2\n|f 1 2\n", 1, "write a number for Infinity"),
         ("|f 1.#QNAN 2\n|f 1 2\n", 1, "write a number for 1.#QNAN"),
         ("|f #N/A 2\n|f 1 2\n", 1, "write a number for #N/A"),

@@ -23,7 +23,7 @@ warning is the first byte that cannot be accepted; at the end of the file that i
     repeated-id           the first byte of the sequence that has the key of an earlier one
     left-out-line         the first byte of the line (line mode)
     left-out-sequence     the first byte of the sequence (id mode)
-    high-byte-ends-value  the byte above 0x7F
+    high-byte-ends-value  the byte above 0x7F, also one that begins a line and is no white space
     short-dense-sample    the pipe of the sample
     stream-twice-on-a-line  the pipe of the second sample
 
@@ -326,10 +326,14 @@ class Parser:
 
     def line(self) -> bool:
         """Read a line; return whether it had a usable sample."""
+        begin = self.position
         while self.position < self.end and (
             self.data[self.position] not in WHITE + b"|" if self.symbolic else self.data[self.position] in DIGITS
         ):
             self.position += 1
+        first = self.data[begin : min(begin + 4, self.end)].decode(errors="replace")[:1]
+        if self.position == begin and first > "\x7f" and not first.isspace() and first != "\ufeff":
+            self.warn("high-byte-ends-value", begin, None)
         kept = 0
         self.on_line: set[str] = set()
         while self.position < self.end:

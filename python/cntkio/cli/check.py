@@ -106,10 +106,6 @@ def _cases(finding: Finding) -> str:
     return f"{counted(finding.num_cases, 'case')}: also at {', '.join(places)}{more}"
 
 
-def _show_on_a_line(finding: Finding) -> None:
-    show(f"{finding.place}: {finding.code} {_message(finding)}")
-
-
 def _message(finding: Finding) -> str:
     """Return the message of a finding with its stream, its sequence and its number of cases."""
     notes = (finding.context, _cases(finding) if finding.num_cases > 1 else "")
@@ -151,7 +147,7 @@ def _escaped(text: str, special: str = "%:,") -> str:
 
 _REPORTS: dict[str, Callable[[Namespace, Findings], None]] = {
     "full": partial(_for_people, _show_in_full),
-    "concise": partial(_for_people, _show_on_a_line),
+    "concise": partial(_for_people, lambda found: show(f"{found.place}: {found.code} {_message(found)}")),
     "json": _json,
     "github": _github,
 }

@@ -107,12 +107,8 @@ def _keyword(target: type[CntkOptions], key: str, read: Callable[[Section, str, 
     return ConfigOption(key, shared.field, read, cntk_options.defaults_of(target)[shared.field])
 
 
-def _optional_size(section: Section, key: str, _: int | None) -> int | None:
-    return section.size(key) if section.has(key) else None
-
-
-def _size_or_unlimited(section: Section, key: str, _: int | None) -> int | None:
-    return section.size(key, 0) or None
+def _optional_text(section: Section, key: str, _: str | None) -> str | None:
+    return section.text(key) if section.has(key, own=True) else None
 
 
 def _remote(section: Section, key: str, _: Remote | None) -> Remote | None:
@@ -133,10 +129,6 @@ def _remote(section: Section, key: str, _: Remote | None) -> Remote | None:
         raise inner.error(found, str(error), own=True) from error
 
 
-def _optional_text(section: Section, key: str, _: str | None) -> str | None:
-    return section.text(key) if section.has(key, own=True) else None
-
-
 # Options in the section of remote stores. Options of a store, such as credentials, are in fsspec's configuration.
 _REMOTE = Remote()
 REMOTE: tuple[ConfigOption[Any], ...] = (
@@ -150,7 +142,9 @@ REMOTE: tuple[ConfigOption[Any], ...] = (
 CHUNK_SIZE: ConfigOption[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
 TARGETS = (
     ConfigOption("labelToTargetMappingFile", "labelToTargetMappingFile", Section.optional_file, None),
-    ConfigOption("targetDim", "targetDim", _optional_size, None),
+    ConfigOption(
+        "targetDim", "targetDim", lambda section, key, _: section.size(key) if section.has(key) else None, None
+    ),
 )
 PHONE_BOUNDARIES = ConfigOption("phoneBoundaries", "phoneBoundaries", Section.boolean, False)
 # Keywords of a deserializer, in the order in which they are written.
@@ -166,7 +160,7 @@ KEYWORDS: dict[type, tuple[ConfigOption[Any], ...]] = {
     CBFDeserializer: (),
     HTKFeatureDeserializer: (
         ConfigOption("prefixPathInSCP", "prefix", Section.file_name, ""),
-        _keyword(HTKFeatureDeserializer, "maxSequenceSize", _size_or_unlimited),
+        _keyword(HTKFeatureDeserializer, "maxSequenceSize", lambda section, key, _: section.size(key, 0) or None),
     ),
     HTKMLFDeserializer: (PHONE_BOUNDARIES, _keyword(HTKMLFDeserializer, "cacheIndex", Section.boolean), *TARGETS),
     HTKMLFBinaryDeserializer: (),

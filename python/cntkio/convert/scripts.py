@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import BinaryIO, Literal
@@ -157,7 +158,7 @@ def txt_to_ctf(
     tokens = [read_dictionary(path) for path in dictionaries]
     num_sequences = num_empty = 0
     first_empty: FormatError | None = None  # the first column without a token
-    expected = f"{len(tokens)}, one for each dictionary"
+    expected = f"{len(tokens)}, one for each dictionary, with tabs between them"
     with output(target, compress) as out:
         for path, blocks in _inputs(sources, progress):
             num_lines = 0
@@ -263,16 +264,16 @@ def uci_to_ctf(
                 rows = block.partition(b"\n")[2] if skip_header and not number else block
                 text, lines, fault = _core.text_numbers(rows, features, labels, separator)
                 if fault is not None:
-                    token = fault[2][1].encode() if fault[2] else b""
+                    line = rows.split(b"\n", fault[0] + 1)[fault[0]]
                     is_label = label_type == "Category" and fault[2] and fault[2][0] == labels_start
-                    unknown = "is not a category" if is_label else _NOT_A_NUMBER
-                    if NO_NUMBER.fullmatch(token) and not is_label:
+                    unknown = _NO_CATEGORY if is_label else _NOT_A_NUMBER
+                    if fault[2] and NO_NUMBER.fullmatch(fault[2][1].encode()) and not is_label:
                         unknown += "; the format has no NaN and no infinity: write a number, or remove the line"
-                    # Only the first line of the file can be a header.
-                    elif not (num_lines or fault[0] or skip_header):
+                    # Only the first line of the file can be a header, and a header has no numbers.
+                    elif not (num_lines or fault[0] or skip_header or _NUMBER.search(line)):
                         unknown += f"; if the first line is a header, set {caller().words.setting('skip_header', True)}"
                     needed = f"at least {num_columns}"
-                    if separator is None and fault[1] is not None and b"," in rows.split(b"\n", fault[0] + 1)[fault[0]]:
+                    if separator is None and fault[1] is not None and b"," in line:
                         needed += f"; if commas separate the columns, set {caller().words.setting('delimiter', ',')}"
                     # The header was not passed to the core, but counts in the numbers of lines.
                     raise _line_error(path, num_lines + skip_header, fault, needed, unknown)
@@ -282,6 +283,8 @@ def uci_to_ctf(
 
 
 _NOT_A_NUMBER = "is not a number of the text format, such as -0.5 or 1e-3"
+_NO_CATEGORY = "is not a category, 0 to num_labels - 1, or a name of the mapping file"
+_NUMBER = re.compile(rb"(^|[\s,;|])[\"']?[+-]?\.?\d")
 
 
 def _label_columns(label_type: LabelType, start: int | None, dim: int) -> tuple[int, int]:

@@ -590,8 +590,12 @@ def opened_corpus(
         indexes = form.agreed([corpus.index for corpus in corpora])
         for corpus, index in zip(corpora, indexes, strict=True):
             corpus.index = index
-        options = indexes[0].table.options if keys == "unique" else {**indexes[0].table.options, "keys": keys}
-        joined = _ids_of_files(corpora) if keys == "unique" else _keys_per_file(numbers, corpora)
+        options = indexes[0].table.options
+        if keys == "unique":
+            joined = _ids_of_files(corpora)
+        else:
+            _refuse_mixed_keys(indexes)
+            joined, options = Keys.joined([*map(_keys_of_a_file, numbers, corpora)]), {**options, "keys": keys}
         return Concatenation(form.report.name, [index.name for index in indexes], corpora, options, joined)
     except BaseException:
         for corpus in corpora:
@@ -635,12 +639,6 @@ def _refuse_mixed_keys(indexes: Sequence[Index]) -> None:
         found = f"the lines of {without} have no ids, but the lines of {with_ids} have ids"
         advice = caller().words.setting("skip_sequence_ids", True)
         raise CorpusError(f"{found}; expected ids in all files or in none, or {advice}")
-
-
-def _keys_per_file(numbers: Sequence[int], corpora: Sequence[FileCorpus]) -> Keys:
-    """Return keys that are the number of the file, and the id in the file."""
-    _refuse_mixed_keys([corpus.index for corpus in corpora])
-    return Keys.joined([_keys_of_a_file(number, corpus) for number, corpus in zip(numbers, corpora, strict=True)])
 
 
 def _keys_of_a_file(number: int, corpus: FileCorpus) -> Keys:

@@ -264,6 +264,10 @@ KINDS = {
         FileKind("npz", "NumPy archive", advice=_ARRAY_ADVICE),
         FileKind("hdf5", "HDF5 file", advice=f"h5py reads it, and {_ARRAY_ADVICE}", magic=(b"\x89HDF\r\n\x1a\n",)),
         FileKind(
+            "utf-32", "text in UTF-32", magic=(b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
+            advice="expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-32 -t UTF-8 {path}",
+        ),
+        FileKind(
             "utf-16", "text in UTF-16", magic=(b"\xff\xfe", b"\xfe\xff"),
             advice="expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path}",
         ),
@@ -294,6 +298,10 @@ KINDS = {
             advice="download the file itself: a page with a log-in or an error is in its place",
         ),
         FileKind(
+            "xml", "text in XML", first_line=re.compile(rb"<(\?xml|!--|[A-Za-z][\w:]*\s+[\w:]+=).*"),
+            advice=f"Python's xml.etree reads it, and {_ARRAY_ADVICE}",
+        ),
+        FileKind(
             "transcripts", "list of transcripts (Kaldi's text)",
             advice="cntkio convert txt2ctf converts columns of words; for frames, align the words first",
         ),
@@ -303,7 +311,7 @@ KINDS = {
             "HTKMLFDeserializer",
         ),
         FileKind(
-            "json", "JSON text", advice=f"json.load reads it, and {_ARRAY_ADVICE}",
+            "json", "JSON text", advice=f"Python's json reads it, whole or line by line, and {_ARRAY_ADVICE}",
             first_line=re.compile(rb"\{\s*([\"'}].*)?|\[\s*([\[{\"\d].*)?|\[\s*-\d.*"),
         ),
     )
@@ -509,7 +517,8 @@ def _form_of_text(text: bytes) -> str | None:
         # A single line of this form may be anything.
         if len(lines) > 1 and all(map(pattern.fullmatch, whole)):
             return form
-    if len(lines) > 1 and all(map(_TRANSCRIPT.fullmatch, whole)) and len({*map(_first_field, whole)}) == len(whole):
+    firsts = {b"".join(line.split()[:1]) for line in whole}
+    if len(lines) > 1 and all(map(_TRANSCRIPT.fullmatch, whole)) and len(firsts) == len(whole):
         return "transcripts"
     if all(map(_COLUMNS.fullmatch, whole[1:] or whole)) and len({len(line.split()) for line in whole}) == 1:
         return "csv"
@@ -518,10 +527,6 @@ def _form_of_text(text: bytes) -> str | None:
         if len(counts) == 1 and counts != {0}:
             return "csv"
     return None
-
-
-def _first_field(line: bytes) -> bytes:
-    return line.split(maxsplit=1)[0]
 
 
 def cbf_version(head: bytes) -> int | None:

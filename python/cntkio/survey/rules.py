@@ -51,7 +51,7 @@ _ROWS = (
          "Most sequences contradict the definition of a stream that was asked for: its name, form or dimension.",
          "define the stream as the text has it"),
     Rule("stray-text", "error", "A line has text that belongs to no sample. It is skipped.",
-         "begin each sample with a pipe and the name of its stream, and each comment with |#",
+         "remove it, or begin each sample with a pipe and the name of its stream, and each comment with |#",
          ("junk", "pipe without a name", "byte above 0x7F")),
     Rule("missing-sample", "error",
          "A line or a sequence has no sample of a stream that is read, or fewer samples than lines. It is left out, "

@@ -313,7 +313,8 @@ class RoundsOfSweeps(ReadMode):
         if num_rounds > 1 and not self.num_larger:
             before = self._reader.cursor
             delivery = self.smaller.read(num_rounds * self.partition.count)
-            if self.smaller.budget is not None and (delivery is None or self._is_near_end(delivery)):
+            is_near_end = delivery is None or delivery.selection.end_of_sweep or self._num_left < self._num_certain
+            if self.smaller.budget is not None and is_near_end:
                 self._reader.rewind(before)
             elif delivery is not None and len(delivery.bookmarks) >= self.partition.count:
                 return self._own_of_rounds(delivery)
@@ -370,9 +371,6 @@ class RoundsOfSweeps(ReadMode):
         left = self._num_left if self.larger.counts_sequences else num_samples - position % num_samples
         # A read passes at most its share or, if it is longer, a single sequence.
         return max((left - 1) // max(self.larger.share, self._longest), 1)
-
-    def _is_near_end(self, delivery: Reads) -> bool:
-        return delivery.selection.end_of_sweep or self._num_left < self._num_certain
 
     @property
     def _num_left(self) -> int:

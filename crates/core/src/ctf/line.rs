@@ -152,6 +152,7 @@ impl<'a> LineParser<'a> {
         if !has_sample {
             self.line_number = self.first_byte + self.at + 1;
             self.skip_id();
+            self.note_lost_head()?;
         }
         while let Some(&byte) = self.sight.bytes.get(self.at) {
             if byte == b'\n' {
@@ -190,6 +191,21 @@ impl<'a> LineParser<'a> {
             self.at += memchr(b'|', word).unwrap_or(word.len());
         } else {
             self.at += size_of_id(self.sight.bytes, self.at);
+        }
+    }
+
+    /// Note a line that begins with another character than ASCII and blanks, such as the digit of another script. As
+    /// in CNTK, such a line has no id and continues the sequence before it.
+    fn note_lost_head(&mut self) -> Result<(), Stop> {
+        let rest = &self.sight.bytes[self.at..];
+        let Some(&byte) = rest.first().filter(|&&byte| byte >= 0x80 && self.first_byte + self.at + 1 == self.line_number)
+        else {
+            return Ok(());
+        };
+        let head = String::from_utf8_lossy(&rest[..rest.len().min(4)]);
+        match head.chars().next() {
+            Some(first) if first.is_whitespace() || first == '\u{feff}' => Ok(()),
+            _ => self.add_finding(Kind::HighByte, self.at, None, byte.into()),
         }
     }
 

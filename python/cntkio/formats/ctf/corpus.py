@@ -540,7 +540,9 @@ class CTFFormat(Format):
         before, word = around[: offset - begin], around[offset - begin :]
         if codecs.BOM_UTF8 in (word[:3], before[-3:] if offset > len(codecs.BOM_UTF8) else b""):
             more = f"; here is {MARK_INSIDE}"
-        what += self.advice_on_word(kind, word, before if begin else b"\n" + before) + more
+        # Without ids, what stands before a line's first pipe is no id.
+        before = b"" if index.num_lines is not None else before if begin else b"\n" + before
+        what += self.advice_on_word(kind, word, before) + more
         key = index.table.keys[sequence_index]
         stream = None if finding.stream is None else self.streams[finding.stream].name
         return file.locator.error(offset, what, sequence=key, stream=stream, kind=kind)

@@ -26,7 +26,7 @@ WORDS = {
     "stream without a sample": "no sample of this stream in the sequence; expected at least one",
     "too many samples": "{samples}, but the sequence has {lines}",
     "too few samples": "{samples} in the longest stream, but the sequence has {lines}",
-    "byte above 0x7F": "{byte} ended the sample's values; what follows it is lost",
+    "byte above 0x7F": "{byte} separates samples, as a blank does; what follows it up to the next pipe is lost",
     "stream twice on a line": "a second sample of this stream on the line; both are kept",
     UNKNOWN_NAME: "a name that hardly any other sequence has; what follows it is not read",
     "short dense sample": "{values}, but the dimension is {dim}; the rest was filled with zeros",
@@ -87,11 +87,12 @@ _ADVICE = {
         re.compile(rb"\.\d"): "; write 0.5 for .5",
         NO_NUMBER: "; the format has no NaN and no infinity",
     },
-    "junk": {re.compile(rb"#"): "; a comment begins with '|#'"},
+    "junk": {re.compile(rb"#(?!\s*\d+\s*[|])"): "; a comment begins with '|#'"},
 }
 
 
-_ID_WITH_MORE = re.compile(rb"\s*\d+([.:,;)])$")
+_NO_ID = "; an id begins its line, has digits only, and a blank or a pipe ends it"
+_BLANKS = r"[\s\u200b\ufeff]*"  # also those that Python takes for no white space
 
 
 def advice_at(kind: str, text: bytes, before: bytes = b"\n") -> str:
@@ -100,19 +101,19 @@ def advice_at(kind: str, text: bytes, before: bytes = b"\n") -> str:
     Args:
         kind: The kind of the error.
         text: What is at its place.
-        before: What is before it.
+        before: What is before it; without a line feed, no id can be before it.
 
     Example:
         >>> advice_at("bad number", b".5 2")
         '; write 0.5 for .5'
     """
-    if kind == "junk":
-        line = before.rpartition(b"\n")[2]
-        if line.isspace() and text[:1].isdigit():
-            return "; an id begins its line: remove the white space before it"
-        if _ID_WITH_MORE.fullmatch(line + text[:1]):
-            return "; an id begins its line, has digits only, and a blank or a pipe ends it"
-    return next((advice for pattern, advice in _ADVICE.get(kind, {}).items() if pattern.match(text)), "")
+    advice = next((advice for pattern, advice in _ADVICE.get(kind, {}).items() if pattern.match(text)), "")
+    _, is_whole, line = before.rpartition(b"\n")
+    if advice or kind not in ("junk", "byte above 0x7F") or not is_whole or re.search(rb"[|]|\d[^!-~]", line):
+        return advice
+    if line and not line.decode(errors="replace").strip() and text[:1].isdigit():
+        return "; an id begins its line: remove the white space before it"
+    return _NO_ID
 
 
 def byte_text(byte: bytes) -> str:
@@ -139,12 +140,17 @@ _BAD_VALUES = ("bad-number", "bad-index")
 def advice_on_sample(wrong: WrongWord) -> str:
     """Return the change of a word that mends a text; see `FileKind.advice_on_words`."""
     code, text, word = wrong.code, wrong.text, wrong.word
-    if code == "stray-text" and "; an id begins its line" in wrong.message:
-        digits = re.match(r"\s*(\d*)", text)
-        at = f"line begins with {digits[1]} and a blank" if digits and digits[1] else "line begins with its id"
-        return f"remove what is not a part of the id, so that the {at}"
+    is_large = "a sequence id of 2^64" in wrong.message
+    if is_large or "; an id begins its line" in wrong.message:
+        digits = re.match(rf"{_BLANKS}([0-9]+)[.:,;)]?{_BLANKS}([|]|$)", text)
+        if digits and not is_large:
+            return f"remove what is not a part of the id, so that the line begins with {digits[1]} and a blank"
+        head = text.partition("|")[0].strip()
+        return f"write an id for {head}: a whole number below 2^64, without a sign, that no other sequence has"
+    if code == "stray-text" and word.startswith("#") and "|" in text[wrong.caret :]:
+        return "remove the line; a comment begins with |# and ends at the next pipe"
     if code == "stray-text" and "no pipe of the file has one" in wrong.message:
-        name = re.match(r"[|]\s*([^\s|]+)", text[wrong.caret :])
+        name = re.match(r"[|]\s*([A-Za-z_]\w*)(\s|$)", text[wrong.caret :])
         return f"write |{name[1]} here" if name else "write the name of the stream here"
     if code == "stray-text" and wrong.message.startswith("a text without a pipe"):
         return "convert the columns, or begin each sample with a pipe and the name of its stream"
@@ -156,8 +162,14 @@ def advice_on_sample(wrong: WrongWord) -> str:
         return f"write |{word} if a comment begins here"
     if found := advice_on_value(wrong):
         return found
+    if code == "stray-text" and " separates samples" in wrong.message:
+        lost = re.search(r"[^\x00-\x7f]", text[wrong.caret :])
+        is_blank = lost is not None and re.fullmatch(_BLANKS, lost[0])
+        return f"write a blank or a line's end for U+{ord(lost[0]):04X}" if lost and is_blank else f"remove {word}"
     if code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
+    if code in _BAD_VALUES and re.fullmatch(r"[A-Za-z_^]\S*:\S+", word):
+        return f"number the names, write index:value for {word}, and define the stream as sparse"
     if code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
         return f"write |{word} if a stream begins here, or else a number"
     return ""

@@ -27,7 +27,7 @@ from cntkio._threads import num_threads
 from cntkio.arguments import Add
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
-from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
+from cntkio.formats.ctf.findings import LONGEST_WORD, REMARKS, advice_at, byte_text
 from cntkio.formats.detect import other_in
 from cntkio.formats.report import EMPTY_FILE
 from cntkio.formats.table import (
@@ -465,7 +465,7 @@ def _is_in_lines(file: TextInput, start: TextStart, settings: IndexSettings) -> 
         raise _error_at(file, start, f"{what}; expected one at the start of each line")
     if not in_lines and not settings.text_keys and not head.isdigit():
         what = f"{byte_text(head)} where the first sequence id or a pipe should be"
-        advice = advice_at("junk", head) or (_WORDS_AS_IDS if head.isalpha() else "")
+        advice = _WORDS_AS_IDS if head.isalpha() else advice_at("junk", file.read(start.offset, LONGEST_WORD))
         raise _error_at(file, start, f"{what}; expected a number without sign, or '|'", advice)
     return in_lines
 

@@ -170,7 +170,7 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
                 if isinstance(error, OSError) and _KALDI_LINE.match(text):
                     what = "a line of a Kaldi list; expected id=path[first,last], and HTK features: Kaldi's "
                     raise FormatError(f"{what}copy-feats-to-htk writes them", path=path, line=1) from error
-                where = f"{name}, line {_line_of(utterance, lines)}"
+                where = f"{name}, line {next(line for passed, line in lines if passed == utterance)}"
                 errors.append(lists.completed(error, listed.keys[utterance], where))
                 if refuse is None:
                     raise errors[0] from None
@@ -202,10 +202,6 @@ def _lines_of_utterances(text: bytes) -> Iterator[tuple[int, int]]:
     lines = enumerate(re.finditer(rb"([^\r\n]*)(?:\r\n?|\n|\Z)", text), 1)
     # The core takes the same bytes for blanks.
     yield from enumerate(number for number, line in lines if line[1].strip(b" \t\f"))
-
-
-def _line_of(utterance: int, lines: Iterator[tuple[int, int]]) -> int:
-    return next(line for passed, line in lines if passed == utterance)
 
 
 def joined_lists(lists: Sequence[Listed]) -> tuple[Listed, npt.NDArray[np.int64]]:
