@@ -397,7 +397,12 @@ def ctf_parse(
 ) -> CTFChunk: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def deal(
-    lengths: npt.NDArray[np.uint32], bounds: list[int], num_ranks: int, rank: int, by_padded_area: bool, row_length: int
+    loads: npt.NDArray[np.uint32],
+    bounds: list[int],
+    num_ranks: int,
+    rank: int,
+    by_padded_area: bool,
+    budget: Budget | None,
 ) -> tuple[npt.NDArray[np.uint32], list[int]]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
 
@@ -689,7 +694,9 @@ class Budget:
     """The limits of a minibatch, and how the order is cut into pools."""
 
     def __new__(cls, limits: Limits, pool: Pool | None) -> Budget: ...
-    def batches(self, lengths: npt.NDArray[np.uint32], seed: int) -> tuple[npt.NDArray[np.uint32], list[int]]: ...
+    def batches(
+        self, lengths: npt.NDArray[np.uint32], seed: int
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], list[int]]: ...
 
 def cells_in_rows(lengths: npt.NDArray[np.uint32], row_length: int) -> npt.NDArray[np.int64]: ...
 
@@ -711,7 +718,7 @@ class SeveralReads:
     ends_of_sweep: list[bool]
     cursors: Cursors
     refs: ChunkRefs | None
-    lengths: npt.NDArray[np.uint32] | None
+    loads: npt.NDArray[np.uint32] | None
 
 @final
 class TruncatedRead:

@@ -73,13 +73,109 @@ def packed_rows(lengths: list[int], sequences: list[int], row_length: int) -> li
     return rows
 
 
+def cost(budget: Budget, length: int) -> float:
+    linear, square = budget.cost
+    return linear * length + square * length * length
+
+
+def targets(budget: Budget, descending: list[int], num_minibatches: int) -> list[float]:
+    """Return the cost of a row of each minibatch, as long as its longest sequence and short ones allow it."""
+    rows = budget.rows or 0
+    share = sum(descending) / (num_minibatches * rows)
+    left = 0.0
+    for length in descending:
+        left += cost(budget, length)
+    found = []
+    for number in range(num_minibatches):
+        mean = left / ((num_minibatches - number) * rows)
+        if number * rows >= len(descending):
+            found.append(mean)
+            continue
+        longest = descending[number * rows]
+        samples, filled = 0, 0.0
+        for length in reversed(descending):
+            if samples >= share - longest:
+                break
+            samples, filled = samples + length, filled + cost(budget, length)
+        found.append(max(mean, cost(budget, longest) + filled))
+        left = max(left - found[-1] * rows, 0.0)
+    return found
+
+
+def even_rows(budget: Budget, lengths: list[int], sequences: list[int], num_minibatches: int) -> list[list[int]] | None:
+    """Give the longest sequence to the row that lacks the most cost for each sample that it lacks; None: no room."""
+    count, row_length = budget.rows or 0, budget.row_length or 0
+    longest_first = sorted(sequences, key=lambda sequence: -lengths[sequence])
+    rows: list[list[int]] = [[] for _ in range(num_minibatches * count)]
+    costs = [0.0] * len(rows)
+    wanted = targets(budget, [lengths[sequence] for sequence in longest_first], num_minibatches)
+    share = sum(lengths[sequence] for sequence in sequences) / len(rows)
+
+    def need(row: int) -> tuple[bool, float, int]:
+        samples = sum(lengths[other] for other in rows[row])
+        if samples >= share:
+            return False, row_length - samples, -row
+        return True, (wanted[row // count] - costs[row]) / (share - samples), -row
+
+    for sequence in longest_first:
+        fitting = [
+            row
+            for row, packed in enumerate(rows)
+            if sum(lengths[other] for other in packed) + lengths[sequence] <= row_length
+        ]
+        if not fitting:
+            return None
+        row = max(fitting, key=need)
+        rows[row].append(sequence)
+        costs[row] += cost(budget, lengths[sequence])
+    return rows
+
+
+def balanced_rows(budget: Budget, lengths: list[int], rows: list[list[int]]) -> list[list[int]]:
+    """Sort rows by cost, and let the first half of each minibatch ascend, and the second half descend."""
+    costs = []
+    for row in rows:
+        costs.append(0.0)
+        for sequence in row:
+            costs[-1] += cost(budget, lengths[sequence])
+    dearest_first = [row for _, row in sorted(zip(costs, rows, strict=True), key=lambda pair: -pair[0])]
+    count, found = budget.rows or 0, []
+    for at in range(0, len(rows), count):
+        minibatch = dearest_first[at : at + count]
+        found += [*reversed(minibatch[: count // 2]), *minibatch[count // 2 :]]
+    return found
+
+
+def rows_of_pool(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[list[int]]]:
+    """Return the rows of each minibatch of a pool."""
+    count = budget.rows or 0
+    rows = packed_rows(lengths, sequences, budget.row_length or 0)
+    if budget.balance is not None:
+        num_minibatches = -(-len(rows) // count)
+        rows += [[] for _ in range(num_minibatches * count - len(rows))]
+        rows = balanced_rows(budget, lengths, even_rows(budget, lengths, sequences, num_minibatches) or rows)
+    minibatches = [rows[at : at + count] for at in range(0, len(rows), count)]
+    return [of for of in minibatches if not budget.drop_last or (len(of) == count and all(of))]
+
+
+def dealt_by_cost(budget: Budget, lengths: list[int], minibatch: list[int], num_ranks: int) -> list[list[int]]:
+    """Deal a minibatch: the longest sequence goes to the rank with the least cost; ranks keep its order."""
+    costs, ranks = [0.0] * num_ranks, [0] * len(minibatch)
+    is_given = [False] * num_ranks
+    for at in sorted(range(len(minibatch)), key=lambda at: -lengths[minibatch[at]]):
+        ranks[at] = min(range(num_ranks), key=lambda rank: (is_given[rank], costs[rank]))
+        if not all(is_given):
+            ranks[at] = is_given.index(False)
+        is_given[ranks[at]] = True
+        costs[ranks[at]] += cost(budget, lengths[minibatch[at]])
+    return [[one for one, of in zip(minibatch, ranks, strict=True) if of == rank] for rank in range(num_ranks)]
+
+
 def cut(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[int]]:
     """Cut consecutive sequences before a limit would be exceeded."""
     minibatches: list[list[int]] = []
     if budget.rows is not None:
-        rows = packed_rows(lengths, sequences, budget.row_length or 0)
-        end = len(rows) // budget.rows * budget.rows if budget.drop_last else len(rows)
-        return [sum(rows[at : at + budget.rows], []) for at in range(0, end, budget.rows)]
+        return [sum(rows, []) for rows in rows_of_pool(budget, lengths, sequences)]
     for sequence in sequences:
         if minibatches and keeps(budget, [lengths[other] for other in [*minibatches[-1], sequence]]):
             minibatches[-1].append(sequence)

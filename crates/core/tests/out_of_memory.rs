@@ -314,22 +314,31 @@ fn archives() {
 fn budgets() {
     let lengths: Vec<u32> = (0..50_000).map(|number| 1 + number % 7).collect();
     let limits = Limits { samples: 9, ..Limits::only_longest(u32::MAX) };
-    let pool = |rows, buckets| timeline::Pool { size: 1 << 20, counts_sequences: true, rows, row_length: 9, buckets };
+    let balance = Some(timeline::Cost { linear: 0.0, square: 1.0 });
+    let pool = |rows, buckets| timeline::Pool {
+        size: 1 << 20,
+        counts_sequences: true,
+        rows,
+        row_length: 9,
+        buckets,
+        balance: None,
+    };
     refuse_each("cut", || timeline::cut(&lengths, limits));
-    for pool in [pool(0, vec![]), pool(0, vec![2, 7]), pool(3, vec![])] {
+    let balanced = timeline::Pool { balance, ..pool(3, vec![]) };
+    for pool in [pool(0, vec![]), pool(0, vec![2, 7]), pool(3, vec![]), balanced] {
         refuse_each(&format!("pool of {} rows", pool.rows), || {
             timeline::batches(&lengths, limits, &pool, 1, &mut || true).unwrap()
         });
     }
     refuse_each("cells of rows", || timeline::cells_in_rows(&lengths, 9));
     let bounds: Vec<usize> = (0..=50_000).step_by(5).collect();
-    for load in [Load::Samples, Load::PaddedArea] {
+    for load in [Load::Samples, Load::PaddedArea, Load::Cost(timeline::Cost { linear: 0.0, square: 1.0 })] {
         for num_ranks in [1, 2] {
             refuse_each("deal", || timeline::deal(&lengths, &bounds, num_ranks, 0, load));
         }
         refuse_each("deal of one minibatch", || timeline::deal(&lengths, &[0, 50_000], 2, 0, load));
     }
-    refuse_each("deal of rows", || timeline::deal_rows(&lengths, &bounds, 9, 2, 0));
+    refuse_each("deal of rows", || timeline::deal_rows(&lengths, &bounds, 2, 0));
 }
 
 fn timelines() {

@@ -3,10 +3,11 @@
 use crate::objects::IntoArray;
 use crate::pool::{attached, detached};
 use cntkio_core::memory::collected;
-use cntkio_core::timeline::{self, Limits, Pool};
+use cntkio_core::timeline::{self, Batches, Cost, Limits, Pool};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::mem::take;
 
 /// The limits of a minibatch, and how the order is cut into pools. (docs/batches.md)
 #[pyclass(frozen, module = "cntkio._core")]
@@ -41,6 +42,8 @@ struct PoolOfBatches {
     row_length: u32,
     /// The longest length of each bucket.
     buckets: Vec<u32>,
+    /// The cost of a sample and of the square of a length, of which ranks get equal parts.
+    balance: Option<(f64, f64)>,
 }
 
 #[pymethods]
@@ -53,30 +56,50 @@ impl Budget {
         }
         let LimitsOfBatch { samples, sequences, padded, quadratic, longest, only_full } = limits;
         let limits = Limits { samples, sequences, padded, quadratic, longest, only_full };
-        let pool = pool.map(|PoolOfBatches { size, counts_sequences, rows, row_length, buckets }| Pool {
+        let pool = pool.map(|PoolOfBatches { size, counts_sequences, rows, row_length, buckets, balance }| Pool {
             size,
             counts_sequences,
             rows,
             row_length,
             buckets,
+            balance: balance.map(|(linear, square)| Cost { linear, square }),
         });
         Ok(Self { limits, pool })
     }
 
     /// The minibatches of consecutive sequences: with a pool, of one pool, in an order that the seed decides. Returns
-    /// the index of each sequence in delivered order, and the first sequence of each minibatch and, last, their number.
-    fn batches<'py>(&self, py: Python<'py>, lengths: PyReadonlyArray1<'py, u32>, seed: u64) -> PyResult<Batches<'py>> {
+    /// the index of each sequence in delivered order, what it is dealt by (its length or its row), and the first
+    /// sequence of each minibatch and, last, their number.
+    fn batches<'py>(
+        &self,
+        py: Python<'py>,
+        lengths: PyReadonlyArray1<'py, u32>,
+        seed: u64,
+    ) -> PyResult<Minibatches<'py>> {
         let lengths = lengths.as_slice()?;
-        let (order, bounds) = detached(py, || match &self.pool {
-            None => (collected(0..lengths.len() as u32), timeline::cut(lengths, self.limits)),
-            // The function that is called between steps always returns true, so the work is never stopped.
-            Some(pool) => timeline::batches(lengths, self.limits, pool, seed, &mut || true).expect("nothing stops it"),
+        let (Batches { order, bounds, .. }, loads) = detached(py, || {
+            let mut found = match &self.pool {
+                None => Batches {
+                    order: collected(0..lengths.len() as u32),
+                    bounds: timeline::cut(lengths, self.limits),
+                    rows: Vec::new(),
+                },
+                // The function that is called between steps always returns true, so the work is never stopped.
+                Some(pool) => {
+                    timeline::batches(lengths, self.limits, pool, seed, &mut || true).expect("nothing stops it")
+                }
+            };
+            let mut loads = take(&mut found.rows);
+            if self.pool.as_ref().is_none_or(|pool| pool.rows == 0) {
+                loads = collected(found.order.iter().map(|&index| lengths[index as usize]));
+            }
+            (found, loads)
         })?;
-        Ok((order.into_array(py)?, bounds))
+        Ok((order.into_array(py)?, loads.into_array(py)?, bounds))
     }
 }
 
-type Batches<'py> = (Bound<'py, PyArray1<u32>>, Vec<usize>);
+type Minibatches<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>, Vec<usize>);
 
 /// The first cell of each sequence if consecutive sequences fill rows of a length one after the other.
 #[pyfunction]

@@ -36,7 +36,7 @@ struct ReadRules {
     counts_sequences: bool,
     /// True if the share counts the sequences of all partitions.
     is_global: bool,
-    /// True if the reads are dealt afterwards, for which their lengths are needed, and not their chunks.
+    /// True if the reads are dealt afterwards, for which lengths or rows are needed, and not chunks.
     is_dealt: bool,
     partition: ShareOfData,
     /// Further limits.
@@ -105,8 +105,8 @@ pub(crate) struct SeveralReads {
     cursors: Py<Cursors>,
     /// The result of `find_chunks`, unless the sequences are dealt afterwards.
     refs: Option<Py<ChunkRefs>>,
-    /// The lengths of the sequences, if they are dealt afterwards.
-    lengths: Option<Py<PyArray1<u32>>>,
+    /// What the sequences are dealt by, if they are dealt afterwards: lengths or rows.
+    loads: Option<Py<PyArray1<u32>>>,
 }
 
 /// A truncated minibatch: columns for the parts of sequences.
@@ -445,11 +445,11 @@ impl TimelineReader {
             }
             let sequences = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.sequence)));
             let chunks = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.chunk)));
-            let lengths = || memory::collected(state.delivered.iter().map(|delivered| delivered.length));
-            let lengths = is_dealt.then(lengths);
+            let loads = || memory::collected(state.delivered.iter().map(|delivered| delivered.load));
+            let loads = is_dealt.then(loads);
             // Of reads that are dealt afterwards only a part is kept, and `Shares::refs` finds its chunks.
             let refs = (!is_dealt).then(|| state.chunks(table));
-            Ok((sequences, chunks, bounds, ends, cursors, refs, lengths))
+            Ok((sequences, chunks, bounds, ends, cursors, refs, loads))
         };
         let reads = self.run(py, |state, table, pause| {
             let begin = state.reader.cursor();
@@ -465,7 +465,7 @@ impl TimelineReader {
             reads.map_or_else(|failed| Ok(Err(failed)), |reads| reads.map(Ok))
         })?;
         let reads = reads.map_err(no_memory)?;
-        let (sequences, chunks, bounds, ends, cursors, refs, lengths) = reads;
+        let (sequences, chunks, bounds, ends, cursors, refs, loads) = reads;
         if ends.is_empty() {
             return Ok(None);
         }
@@ -477,7 +477,7 @@ impl TimelineReader {
             ends_of_sweep: ends,
             cursors: Py::new(py, Cursors(cursors))?,
             refs,
-            lengths: lengths.map(|lengths| lengths.into_array(py)).transpose()?.map(Bound::unbind),
+            loads: loads.map(|loads| loads.into_array(py)).transpose()?.map(Bound::unbind),
         }))
     }
 
@@ -564,7 +564,7 @@ impl TimelineReader {
                 let length = table.lengths.get(sequence as usize);
                 // The first chunk starts at 0, as `new` has checked, so at least one start is counted.
                 let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
-                Pending { delivered: Delivered { sequence, chunk: chunk as u32, length }, next, end_of_sweep }
+                Pending { delivered: Delivered { sequence, chunk: chunk as u32, load: length }, next, end_of_sweep }
             };
             let queues = slots.iter().map(|slot| slot.iter().map(pending).collect::<VecDeque<_>>()).collect();
             state.slots.restore(queues);
@@ -657,26 +657,29 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
 
 /// A rank's share of several global minibatches: the kept sequences, and the first of each minibatch among them.
 ///
-/// `bounds` ascend from 0 to the number of sequences. With `row_length` above 0, whole rows are dealt.
+/// `bounds` ascend from 0 to the number of sequences. The `loads` are lengths, or with packed rows the rows that are
+/// dealt.
 #[pyfunction]
 fn deal<'py>(
     py: Python<'py>,
-    lengths: PyReadonlyArray1<'py, u32>,
+    loads: PyReadonlyArray1<'py, u32>,
     bounds: Vec<usize>,
     num_ranks: u64,
     rank: u64,
     by_padded_area: bool,
-    row_length: u32,
+    budget: Option<&Budget>,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Vec<usize>)> {
-    let lengths = lengths.as_slice()?;
-    // The core cuts the array of lengths at these bounds without a check.
-    if bounds.first() != Some(&0) || bounds.last() != Some(&lengths.len()) || !bounds.is_sorted() {
+    let loads = loads.as_slice()?;
+    // The core cuts the array at these bounds without a check.
+    if bounds.first() != Some(&0) || bounds.last() != Some(&loads.len()) || !bounds.is_sorted() {
         return Err(PyValueError::new_err("not the bounds of minibatches"));
     }
+    let pool = budget.and_then(|budget| budget.pool.as_ref());
     let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
-    let (kept, kept_bounds) = detached(py, || match row_length {
-        0 => timeline::deal(lengths, &bounds, num_ranks, rank, load),
-        _ => timeline::deal_rows(lengths, &bounds, row_length, num_ranks, rank),
+    let load = pool.and_then(|pool| pool.balance).map_or(load, Load::Cost);
+    let (kept, kept_bounds) = detached(py, || match pool {
+        Some(pool) if pool.rows > 0 => timeline::deal_rows(loads, &bounds, num_ranks, rank),
+        _ => timeline::deal(loads, &bounds, num_ranks, rank, load),
     })?;
     Ok((kept.into_array(py)?, kept_bounds))
 }
@@ -697,7 +700,7 @@ pub(crate) struct Dealt {
 struct Dealing<'py> {
     sequences: PyReadonlyArray1<'py, i64>,
     chunks: PyReadonlyArray1<'py, i64>,
-    lengths: PyReadonlyArray1<'py, u32>,
+    loads: PyReadonlyArray1<'py, u32>,
 }
 
 /// A rank's share of each chunk, from reads that are dealt before the chunks are loaded.
@@ -733,7 +736,7 @@ impl Shares {
     ) -> PyResult<Dealt> {
         let chunk_starts = self.chunk_starts.bind(py).readonly();
         let chunk_starts = chunk_starts.as_slice()?;
-        let (sequences, chunks, lengths) = (all.sequences.as_slice()?, all.chunks.as_slice()?, all.lengths.as_slice()?);
+        let (sequences, chunks, lengths) = (all.sequences.as_slice()?, all.chunks.as_slice()?, all.loads.as_slice()?);
         let count = sequences.len();
         // The core cuts the arrays at these bounds without a check, and needs the end of each read.
         let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&count) && bounds.is_sorted();

@@ -17,7 +17,10 @@ from cntkio.errors import CheckpointError, ConfigError, UnsupportedError
 NO_LIMIT = 2**64 - 1
 _LARGEST_LIMIT = 2**63 - 1
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
+_DEAREST = 1e100  # the cost of 2^32 sequences of 2^32 samples is still a number
 _LONGEST_SEQUENCE = 2**32 - 1  # tables keep lengths in at most 32 bits
+ATTENTION = (0.0, 1.0)
+"""The cost of a sample and of the square of a length, in attention."""
 _LIMITS = ("samples", "sequences", "padded", "rows")
 
 
@@ -53,6 +56,9 @@ class Budget:
         rows: Pack the sequences of each pool into rows, and give each minibatch this many of them, in place of other
             limits. `cntkio.packed` makes the rows. Needs `row_length` and a pool.
         row_length: Samples of a row.
+        balance: ``"attention"``: the ranks of a global minibatch get sequences of about equal cost, where a sequence
+            costs the square of its length. Needs a pool and a `GlobalPartition`.
+        cost: With `balance`, ``(a, b)``: a sequence of n samples costs ``a * n + b * n * n``.
 
     Raises:
         ConfigError: No limit is given, or a value is not possible, or two exclude each other.
@@ -77,6 +83,8 @@ class Budget:
     drop_last: bool = False
     rows: int | None = None
     row_length: int | None = None
+    balance: Literal["attention"] | None = None
+    cost: tuple[float, float] = ATTENTION
 
     def __post_init__(self) -> None:
         for name in (*_LIMITS, "quadratic", "pool", "row_length"):
@@ -116,6 +124,28 @@ class Budget:
             why = "without a pool, minibatches have consecutive sequences of any length"
             raise ConfigError(f"buckets need a pool, for instance pool=10_000: {why}", key="buckets")
         object.__setattr__(self, "buckets", buckets)
+        object.__setattr__(self, "cost", self._checked_cost())
+
+    def _checked_cost(self) -> tuple[float, float]:
+        if self.balance is not None:
+            check_word("balance", self.balance, "attention")
+            if self.pool is None:
+                why = "without a pool, a minibatch has the next sequences, whatever they cost"
+                raise ConfigError(f"balance needs a pool, for instance pool=10_000: {why}", key="balance")
+            if self.buckets:
+                why = "the sequences of a bucket cost the same, because they are padded to one length"
+                raise ConfigError(f"balance and buckets exclude each other: {why}", key="balance")
+        try:
+            linear, square = map(float, self.cost)
+        except (TypeError, ValueError):
+            linear = square = math.nan
+        # Written so that it also refuses NaN, for which every comparison is false.
+        if not (0 <= linear <= _DEAREST and 0 <= square <= _DEAREST and linear + square > 0):
+            expected = "two numbers of at least 0, of a sample and of the square of a length, not both 0"
+            raise ConfigError(f"cost is {self.cost!r}; expected {expected}", key="cost")
+        if self.balance is None and (linear, square) != ATTENTION:
+            raise ConfigError(f"cost={self.cost!r} is of no use without balance='attention'", key="cost")
+        return linear, square
 
     def _limits(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _LIMITS if getattr(self, name) is not None}
@@ -124,13 +154,16 @@ class Budget:
         """Return the part of each limit for one of `count` partitions, rounded down.
 
         Raises:
-            ConfigError: A limit is smaller than the number of partitions.
+            ConfigError: A limit is smaller than the number of partitions, or they would not have equal costs.
 
         Example:
             >>> Budget(padded=100, sequences=9).share(2)
             Budget(samples=None, sequences=4, padded=50, quadratic=None, oversize='error', pool=None, \
-pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
+pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None, balance=None, cost=(0.0, 1.0))
         """
+        if self.balance is not None and count > 1:
+            why = "the minibatches of different partitions have different costs; use GlobalPartition(index, count)"
+            raise ConfigError(f"balance={self.balance!r} in a Budget for {count} partitions: {why}", key="balance")
         limits = self._limits()
         for name, limit in limits.items():
             if limit < count:
@@ -173,8 +206,9 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         limits = Limits(samples, sequences, padded, self.quadratic or 0, longest, self.drop_last)
         if self.pool is None:
             return _core.Budget(limits, None)
-        in_sequences = self.pool_unit == "sequences"
-        return _core.Budget(limits, Pool(self.pool, in_sequences, self.rows or 0, self.row_length or 0, self.buckets))
+        in_sequences, balance = self.pool_unit == "sequences", None if self.balance is None else self.cost
+        rows = self.rows or 0, self.row_length or 0
+        return _core.Budget(limits, Pool(self.pool, in_sequences, *rows, self.buckets, balance))
 
 
 class Limits(NamedTuple):
@@ -196,6 +230,7 @@ class Pool(NamedTuple):
     rows: int
     row_length: int
     buckets: Sequence[int]
+    balance: tuple[float, float] | None
 
 
 Size: TypeAlias = int | Budget
@@ -281,12 +316,14 @@ def size_to_json(size: Size) -> Any:
     if not isinstance(size, Budget):
         return size
     fields = ((field.name, getattr(size, field.name), field.default) for field in dataclasses.fields(size))
-    return {name: list(value) if name == "buckets" else value for name, value, default in fields if value != default}
+    given = {name: value for name, value, default in fields if value != default}
+    return {name: [*value] if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 def size_from_json(json: Mapping[str, Any]) -> Budget:
     """Return the budget of a state, and refuse fields that are not possible."""
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in json.items()}
     try:
-        return Budget(**{**json, **({"buckets": tuple(json["buckets"])} if "buckets" in json else {})})
+        return Budget(**fields)
     except (ConfigError, TypeError) as error:
         raise CheckpointError(f"the state's 'minibatch_size' is {dict(json)!r:.200}: {error}", saved=json) from error

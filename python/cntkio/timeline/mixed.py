@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
+from cntkio.timeline.budget import Budget, Size, about_samples, has_pool
 from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, Rounds, check_change
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
@@ -159,6 +159,7 @@ class _Page(NamedTuple):
 
     Attributes:
         order: Index of each sequence in the run from the first position of the page on, in delivered order.
+        loads: What each sequence is dealt by, as in a `Selection`.
         bounds: First sequence of each minibatch and, last, the number of sequences.
         cursors: The cursor before each minibatch and, last, after all.
         ends: For each minibatch whether a part ends a sweep in it.
@@ -166,6 +167,7 @@ class _Page(NamedTuple):
     """
 
     order: npt.NDArray[np.intp]
+    loads: npt.NDArray[np.uint32]
     bounds: list[int]
     cursors: list[Cursor]
     ends: list[bool]
@@ -360,7 +362,7 @@ class MixedTimeline:
             while True:
                 run, is_end = self.run(position, count)
                 kept = _kept(run, budget)
-                order, bounds = core.batches(run.lengths[kept], 0)
+                order, loads, bounds = core.batches(run.lengths[kept], 0)
                 if is_end or len(bounds) > 2:
                     break
                 count = 2 * max(len(run.lengths), 1)  # the only minibatch may continue after the run
@@ -375,7 +377,7 @@ class MixedTimeline:
         else:
             run = self._pool(position, budget, budget.pool)
             kept = _kept(run, budget)
-            order, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64)
+            order, loads, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64)
             after = run.end
             # The pool's end is in the state, because weights change there. A pool that has not begun is only a
             # position.
@@ -383,7 +385,7 @@ class MixedTimeline:
         indices = kept[order[: bounds[-1]]]
         ends = np.logical_or.reduceat(run.ends[indices], bounds[:-1]).tolist() if cursors else []
         numbers = {cursor: number for number, cursor in enumerate(cursors)}
-        return _Page(indices, bounds, [*cursors, Cursor(after)], ends, numbers)
+        return _Page(indices, loads, bounds, [*cursors, Cursor(after)], ends, numbers)
 
     def _pool(self, position: int, budget: Budget, size: int) -> _Run:
         """Return the sequences of a pool. It ends before the sequence that would exceed its size."""
@@ -425,7 +427,7 @@ class MixedTimeline:
                     rounds_to_pass = self._rounds_to_pass()
                 mode = turns = InTurn(mode, partition, rounds_to_pass)
                 if partition.count > 1 and partition.is_dealt:
-                    mode = DealtMinibatches(mode, self._chunk_starts, partition, row_length=row_length_of(budget))
+                    mode = DealtMinibatches(mode, self._chunk_starts, partition, budget)
             self._settings, self._mode, self._turns = (size, partition), mode, turns
             if budget != self._budget:
                 self._budget, self._page = budget, None
@@ -589,7 +591,7 @@ class _Minibatches(ReadMode):
         last = min(first + most, len(page.ends))
         begin, end = page.bounds[first], page.bounds[last]
         order, cursors, ends = page.order[begin:end], page.cursors[first + 1 : last + 1], page.ends[first:last]
-        sequences, chunks, lengths = run.sequences[order], run.chunks[order], run.lengths[order]
-        selection = Selection(sequences, chunks, ends[-1], cursors[-1].position, lengths=lengths)
+        sequences, chunks, loads = run.sequences[order], run.chunks[order], page.loads[begin:end]
+        selection = Selection(sequences, chunks, ends[-1], cursors[-1].position, loads=loads)
         self.timeline.at = cursors[-1]
         return Reads(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)

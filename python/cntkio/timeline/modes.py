@@ -115,7 +115,7 @@ class WholeSequences(ReadMode):
         ends_of_sweep, cursors, found = reads.ends_of_sweep, reads.cursors, reads.refs
         refs = None if found is None else ChunkRefs.found(found)
         end, position = ends_of_sweep[-1], cursors[-1].position
-        selection = Selection(reads.sequences, reads.chunks, end, position, None, refs, lengths=reads.lengths)
+        selection = Selection(reads.sequences, reads.chunks, end, position, None, refs, loads=reads.loads)
         return Reads(selection, reads.bounds, ends_of_sweep, cursors)
 
     def pass_over(self, most: int, until: int) -> int:
@@ -128,13 +128,14 @@ class DealtMinibatches(ReadMode):
     Args:
         mode: Reads global minibatches.
         chunk_starts: First sequence of each chunk and, last, the number of sequences.
-        row_length: Samples of a row, if whole rows are dealt; 0: sequences are dealt.
+        size: Size of the global minibatches, which says whether rows are dealt, and what is kept even.
     """
 
     def __init__(
-        self, mode: ReadMode, chunk_starts: npt.NDArray[np.int64], partition: GlobalPartition, *, row_length: int = 0
+        self, mode: ReadMode, chunk_starts: npt.NDArray[np.int64], partition: GlobalPartition, size: Size
     ) -> None:
-        self._mode, self._chunk_starts, self._partition, self._row_length = mode, chunk_starts, partition, row_length
+        self._mode, self._chunk_starts, self._partition = mode, chunk_starts, partition
+        self._budget = size.for_core() if isinstance(size, Budget) else None
 
     def pass_over(self, most: int, until: int) -> int:
         return self._mode.pass_over(most, until)  # a deal drops sequences, but no read
@@ -147,13 +148,13 @@ class DealtMinibatches(ReadMode):
         if selection.parts is not None:
             own = self._slots(selection, selection.parts)
             return delivery._replace(selection=own, bounds=[0, len(own.sequences)])
-        assert selection.lengths is not None
+        assert selection.loads is not None
         index, count, by_area = self._partition.index, self._partition.count, self._partition.deal == "area"
-        kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, by_area, self._row_length)
+        kept, kept_bounds = _core.deal(selection.loads, bounds, count, index, by_area, self._budget)
         sequences, chunks = selection.sequences[kept], selection.chunks[kept]
         # The core looked up no chunks for these reads, because the deal leaves many sequences out.
         refs = ChunkRefs.found(_core.find_chunks(sequences, None, self._chunk_starts))
-        own = dataclasses.replace(selection, sequences=sequences, chunks=chunks, refs=refs, lengths=None)
+        own = dataclasses.replace(selection, sequences=sequences, chunks=chunks, refs=refs, loads=None)
         return delivery._replace(selection=own, bounds=kept_bounds)
 
     def _slots(self, selection: Selection, parts: Parts) -> Selection:
@@ -209,9 +210,9 @@ def _joined(first: Reads, second: Reads) -> Reads:
     one, other = first.selection, second.selection
     sequences = np.concatenate([one.sequences, other.sequences])
     chunks = np.concatenate([one.chunks, other.chunks])
-    lengths = None if one.lengths is None or other.lengths is None else np.concatenate([one.lengths, other.lengths])
+    loads = None if one.loads is None or other.loads is None else np.concatenate([one.loads, other.loads])
     end_of_sweep = one.end_of_sweep or other.end_of_sweep
-    selection = Selection(sequences, chunks, end_of_sweep, other.position, lengths=lengths)
+    selection = Selection(sequences, chunks, end_of_sweep, other.position, loads=loads)
     return Reads(selection, [0, len(sequences)], [end_of_sweep], second.bookmarks)
 
 
@@ -443,9 +444,11 @@ class Budgets:
         """Return the mode of reading by the budget of all partitions, and refuse what these data do not allow."""
         if budget.pool is not None:
             self._check_pool(reader, budget, budget.pool)
-            if budget.rows is not None and partition.is_balanced and partition.of_chunks.count > 1:
-                message = "deal='chunk' and rows exclude each other: rows mix chunks; use deal='length'"
-                raise ConfigError(message, key="deal")
+            if partition.is_balanced and partition.of_chunks.count > 1:
+                name = "rows" if budget.rows is not None else "balance"
+                if getattr(budget, name) is not None:
+                    message = f"deal='chunk' and {name} exclude each other: rows mix chunks; use deal='length'"
+                    raise ConfigError(message, key="deal")
         share = budget.share(partition.num_shares)
         self.check(reader.lengths, share, partition)
         return WholeSequences.of(reader, NO_LIMIT, partition, budget=share.for_core())

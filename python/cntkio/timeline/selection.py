@@ -117,7 +117,8 @@ class Selection:
         parts: In a truncated minibatch, the part of each sequence and its cells; else None.
         refs: The chunks and where the sequences are in them. None: look them up in the table.
         keys: Makes the keys of all sequences, if the timeline names them itself. None: the table has them.
-        lengths: The samples of each sequence, uint32, if sequences are still to be dealt to partitions; else None.
+        loads: If sequences are still to be dealt to partitions, what they are dealt by, uint32: the samples of each
+            sequence, or of packed rows the row of each in its minibatch; else None.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -127,13 +128,13 @@ class Selection:
     parts: Parts | None = None
     refs: ChunkRefs | None = None
     keys: Callable[[], npt.NDArray[np.str_]] | None = None
-    lengths: npt.NDArray[np.uint32] | None = None
+    loads: npt.NDArray[np.uint32] | None = None
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Selection:
         """Return the sequences of the table for which `mask` is true."""
         parts = None if self.parts is None else self.parts.where(mask)
         refs = None if self.refs is None else ChunkRefs.of(self.chunks[mask], self.refs.indices_in_chunk[mask])
-        # `keys` come from timelines without a table, and `lengths` are not needed after a deal.
+        # `keys` come from timelines without a table, and `loads` are not needed after a deal.
         return Selection(self.sequences[mask], self.chunks[mask], self.end_of_sweep, self.position, parts, refs)
 
 

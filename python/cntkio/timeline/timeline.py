@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of, whole_size
+from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, whole_size
 from cntkio.timeline.modes import (
     Budgets,
     DealtAhead,
@@ -379,7 +379,7 @@ class Timeline:
             if self._loads_parts and partition.is_dealt and not self._is_truncated and not has_pool(size):
                 mode = ahead = DealtAhead(turns, self._reader, partition)
             elif partition.count > 1 and partition.is_dealt:
-                mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length_of(size))
+                mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, size)
         self._leave_ahead()
         # The call would empty the slots and restart the count, but the same global minibatches continue.
         if not is_same_deal(self._settings, size, partition):

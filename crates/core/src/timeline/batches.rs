@@ -7,13 +7,14 @@
 //! delivered            5 | 1 2 | 9                     in an order that the seed decides
 //! ```
 //!
+//! A pool that is packed has rows of sequences in place of the arrangement by length (`rows`).
+//!
 //! Without a pool, the [`Reader`](super::Reader) cuts the order itself with the same [`Tally`].
 
+use super::rows::{Cost, in_rows};
 use super::shuffle::shuffled;
 use super::{Pause, Stopped};
 use crate::memory;
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The limits of a minibatch. `u64::MAX` sets no limit.
@@ -99,7 +100,7 @@ impl Tally {
 }
 
 /// The division of the order into pools.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Pool {
     /// Size of a pool, at least 1.
     pub size: u64,
@@ -112,6 +113,19 @@ pub struct Pool {
     pub row_length: u32,
     /// Ascending lengths. The sequences of a minibatch are padded to the same one of them. Empty: to the longest.
     pub buckets: Vec<u32>,
+    /// What the rows of a minibatch have in equal parts; `None`: rows are packed without regard to it.
+    pub balance: Option<Cost>,
+}
+
+/// Minibatches of a pool.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Batches {
+    /// The index of each sequence in delivered order.
+    pub order: Vec<u32>,
+    /// The first sequence of each minibatch and, last, their number.
+    pub bounds: Vec<usize>,
+    /// The row of each sequence in its minibatch; without rows, empty.
+    pub rows: Vec<u32>,
 }
 
 impl Pool {
@@ -122,28 +136,27 @@ impl Pool {
     }
 }
 
-/// The sequences of a pool as minibatches: the index of each sequence in delivered order, and the first sequence of
-/// each minibatch and, last, the number of sequences. With `only_full`, the last minibatch of the pool, or of each
-/// bucket, can be left out.
+/// The sequences of a pool as minibatches. With `only_full`, the last minibatch of the pool, or of each bucket, and
+/// minibatches with too few rows are left out.
 ///
 /// # Errors
 /// `pause` asked the work to stop.
-pub fn batches(
-    lengths: &[u32],
-    limits: Limits,
-    pool: &Pool,
-    seed: u64,
-    pause: &mut Pause,
-) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
+pub fn batches(lengths: &[u32], limits: Limits, pool: &Pool, seed: u64, pause: &mut Pause) -> Result<Batches, Stopped> {
     if pool.rows > 0 {
-        let (arranged, rows) = in_rows(lengths, pool.row_length);
-        let mut cut: Vec<Range<usize>> =
-            memory::collected(rows.chunks(pool.rows as usize).map(|rows| rows[0].start..rows[rows.len() - 1].end));
-        // Only the last minibatch can have fewer rows than the others.
-        if limits.only_full && !rows.len().is_multiple_of(pool.rows as usize) {
-            cut.pop();
+        let (arranged, rows) = in_rows(lengths, pool.row_length, pool.rows, pool.balance);
+        let is_full = |rows: &[Range<usize>]| rows.len() == pool.rows as usize && !rows.iter().any(Range::is_empty);
+        let mut cut: Vec<Range<usize>> = Vec::new();
+        for rows in rows.chunks(pool.rows as usize) {
+            if is_full(rows) || !limits.only_full {
+                memory::push(&mut cut, rows[0].start..rows[rows.len() - 1].end);
+            }
         }
-        return in_random_order(&arranged, &cut, seed, pause);
+        let mut row_of = Vec::new();
+        memory::resize(&mut row_of, lengths.len(), 0);
+        for (number, row) in (0..pool.rows).cycle().zip(&rows) {
+            row_of[row.clone()].fill(number);
+        }
+        return in_random_order(&arranged, &cut, &row_of, seed, pause);
     }
     let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
     // Like a stable sort by length, which would take memory.
@@ -170,7 +183,7 @@ pub fn batches(
     if begin < arranged.len() && (bucket > above_all || tally.is_delivered_last()) {
         memory::push(&mut cut, begin..arranged.len());
     }
-    in_random_order(&arranged, &cut, seed, pause)
+    in_random_order(&arranged, &cut, &[], seed, pause)
 }
 
 /// The first sequence of each minibatch of consecutive sequences and, last, the number of sequences in them. With
@@ -191,71 +204,26 @@ pub fn cut(lengths: &[u32], limits: Limits) -> Vec<usize> {
     bounds
 }
 
-/// Pack sequences into rows, the longest first, each into the row with the least room in which it fits. Returns the
-/// sequences row by row, and the range of each row.
-fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<Range<usize>>) {
-    let mut by_length: Vec<u32> = memory::collected(0..lengths.len() as u32);
-    by_length.sort_unstable_by_key(|&index| (Reverse(lengths[index as usize]), index));
-    let mut rows = memory::with_room(lengths.len());
-    let (mut sizes, mut rooms): (Vec<usize>, BTreeSet<(u32, usize)>) = (Vec::new(), BTreeSet::new());
-    for &index in &by_length {
-        let length = lengths[index as usize];
-        let best = rooms.range((length, 0)..).next().copied();
-        // A row has at least the room of its first sequence, so the subtraction below cannot underflow.
-        let (room, row) = best.unwrap_or((row_length.max(length), sizes.len()));
-        if best.is_some() {
-            rooms.remove(&(room, row));
-        } else {
-            memory::push(&mut sizes, 0);
-        }
-        sizes[row] += 1;
-        rows.push(row);
-        rooms.insert((room - length, row));
-    }
-    // Each row begins as an empty range, and ends after its sequences have come.
-    let mut next = 0;
-    let mut of_rows: Vec<Range<usize>> = memory::collected(sizes.iter().map(|size| {
-        next += size;
-        next - size..next - size
-    }));
-    let mut arranged = memory::copied(&by_length);
-    for (index, row) in by_length.into_iter().zip(rows) {
-        arranged[of_rows[row].end] = index;
-        of_rows[row].end += 1;
-    }
-    (arranged, of_rows)
-}
-
-/// The first cell of each sequence if consecutive sequences fill rows one after the other: a sequence that does not fit
-/// in the rest of its row begins the next row. A sequence that is longer than a row begins a row, and fills several.
-#[must_use]
-pub fn cells_in_rows(lengths: &[u32], row_length: u32) -> Vec<i64> {
-    // A row length of 0 would be a division by zero.
-    let (row_length, mut next) = (i64::from(row_length.max(1)), 0);
-    memory::collected(lengths.iter().map(|&length| {
-        let length = i64::from(length);
-        if next % row_length + length > row_length {
-            next = (next + row_length - 1) / row_length * row_length;
-        }
-        next += length;
-        next - length
-    }))
-}
-
 fn in_random_order(
     arranged: &[u32],
     minibatches: &[Range<usize>],
+    rows: &[u32],
     seed: u64,
     pause: &mut Pause,
-) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
-    let (mut delivered, mut bounds) = (Vec::new(), vec![0]);
-    memory::reserve(&mut delivered, arranged.len());
+) -> Result<Batches, Stopped> {
+    let mut found = Batches { bounds: vec![0], ..Batches::default() };
+    memory::reserve(&mut found.order, arranged.len());
+    memory::reserve(&mut found.rows, rows.len());
     // The minibatches of a pool come from short to long, so they are delivered in another order.
     for number in shuffled(minibatches.len() as u32, seed, pause)? {
-        delivered.extend_from_slice(&arranged[minibatches[number as usize].clone()]);
-        memory::push(&mut bounds, delivered.len());
+        let sequences = minibatches[number as usize].clone();
+        found.order.extend_from_slice(&arranged[sequences.clone()]);
+        if !rows.is_empty() {
+            found.rows.extend_from_slice(&rows[sequences]);
+        }
+        memory::push(&mut found.bounds, found.order.len());
     }
-    Ok((delivered, bounds))
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -283,9 +251,10 @@ mod tests {
             seed: u64,
         ) {
             let buckets = buckets.into_iter().collect();
-            let pool = Pool { size: 1, counts_sequences: true, rows: 0, row_length: 0, buckets };
+            let pool = Pool { size: 1, counts_sequences: true, rows: 0, row_length: 0, buckets, balance: None };
             let limits = limits(samples, sequences, padded, 0);
-            let (order, bounds) = batches(&lengths, limits, &pool, seed, &mut || true).expect("nothing stops it");
+            let Batches { order, bounds, .. } =
+                batches(&lengths, limits, &pool, seed, &mut || true).expect("nothing stops it");
             let mut all = order.clone();
             all.sort_unstable();
             prop_assert_eq!(all, (0..lengths.len() as u32).collect::<Vec<_>>());

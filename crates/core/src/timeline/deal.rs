@@ -2,19 +2,21 @@
 //!
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
-use super::batches::cells_in_rows;
+use super::rows::Cost;
 use crate::memory;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The load that is kept even among the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
     /// The sum of the lengths.
     Samples,
     /// The padded area with one more sequence: one more than the number of sequences, times the length of the longest;
     /// 0 without sequences.
     PaddedArea,
+    /// The sum of the costs.
+    Cost(Cost),
 }
 
 /// The share of one of `num_ranks` ranks of several minibatches: the kept sequences, counted in `lengths`, and the
@@ -58,7 +60,13 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
             // The first sequences go to the ranks in turn, because ranks without a sequence have no load.
             let owner = if turn < num_ranks {
                 areas.push((1, length));
-                ranks.push(Reverse((if load == Load::Samples { length } else { 2 * length }, turn)));
+                let first = match load {
+                    Load::Samples => length,
+                    Load::PaddedArea => 2 * length,
+                    // The bits of numbers that are not negative have the order of the numbers.
+                    Load::Cost(cost) => cost.of(length as u32).to_bits(),
+                };
+                ranks.push(Reverse((first, turn)));
                 turn
             } else {
                 // A change through `peek_mut` moves the rank in one pass; `pop` and `push` would take two.
@@ -70,6 +78,7 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
                 *top = Reverse(match load {
                     Load::Samples => (least + length, owner),
                     Load::PaddedArea => ((*num_sequences + 1) * *longest, owner),
+                    Load::Cost(cost) => ((f64::from_bits(least) + cost.of(length as u32)).to_bits(), owner),
                 });
                 owner
             };
@@ -84,25 +93,16 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
     (kept, kept_bounds)
 }
 
-/// The share of one of `num_ranks` ranks of minibatches that fill rows; the result is that of [`deal`].
+/// The share of one of `num_ranks` ranks of minibatches that fill rows, from the row of each sequence in its
+/// minibatch; the result is that of [`deal`].
 ///
-/// The ranks take the rows of a minibatch in turn, so a rank gets at most its part of the rows, rounded up. The first
-/// sequence of a row fits in none of the rows before, so the kept sequences fill the same rows again.
+/// The ranks take the rows of a minibatch in turn, so a rank gets at most its part of the rows, rounded up.
 #[must_use]
-pub fn deal_rows(
-    lengths: &[u32],
-    bounds: &[usize],
-    row_length: u32,
-    num_ranks: u64,
-    rank: u64,
-) -> (Vec<u32>, Vec<usize>) {
+pub fn deal_rows(rows: &[u32], bounds: &[usize], num_ranks: u64, rank: u64) -> (Vec<u32>, Vec<usize>) {
     let (mut kept, mut kept_bounds) = (Vec::new(), vec![0]);
     for bounds in bounds.windows(2) {
-        let cells = cells_in_rows(&lengths[bounds[0]..bounds[1]], row_length);
-        // Long sequences can fill more than 2^32 cells, so cells and rows have 64 bits.
-        let rows = cells.iter().map(|&cell| cell as u64 / u64::from(row_length.max(1)));
-        let numbers = (bounds[0] as u32..).zip(rows);
-        for (number, _) in numbers.filter(|(_, row)| row % num_ranks == rank) {
+        let numbers = (bounds[0] as u32..).zip(&rows[bounds[0]..bounds[1]]);
+        for (number, _) in numbers.filter(|(_, row)| u64::from(**row) % num_ranks == rank) {
             memory::push(&mut kept, number);
         }
         memory::push(&mut kept_bounds, kept.len());
@@ -175,9 +175,8 @@ mod tests {
 
     #[test]
     fn rows_are_dealt_in_turn() {
-        // Rows of 6: 5 | 4 2 | 3 3 | 1; then 6.
-        let lengths = [5, 4, 2, 3, 3, 1, 6];
-        let shares: Vec<_> = (0..2).map(|rank| deal_rows(&lengths, &[0, 6, 7], 6, 2, rank)).collect();
+        let rows = [0, 1, 1, 2, 2, 3, 0];
+        let shares: Vec<_> = (0..2).map(|rank| deal_rows(&rows, &[0, 6, 7], 2, rank)).collect();
         assert_eq!(shares, [(vec![0, 3, 4, 6], vec![0, 3, 4]), (vec![1, 2, 5], vec![0, 3, 3])]);
     }
 

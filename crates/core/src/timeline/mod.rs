@@ -26,15 +26,17 @@ mod deal;
 mod generator;
 mod plan;
 mod reader;
+mod rows;
 mod shares;
 mod shuffle;
 mod slots;
 
 use crate::lengths::Lengths;
-pub use batches::{Limits, Pool, batches, cells_in_rows, cut};
+pub use batches::{Batches, Limits, Pool, batches, cut};
 pub use deal::{Load, deal, deal_rows};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
+pub use rows::{Cost, cells_in_rows};
 pub use shares::{Kept, Sequences, Shares};
 pub use shuffle::{rolling_order, shuffled};
 pub use slots::{Part, Pending, Slots, Truncation, Unread};

@@ -19,7 +19,7 @@
 //! The plan of a sweep (the order of chunks, one number for each chunk) is kept for this sweep and the next. The order
 //! of sequences is kept only for the sweep that was read last.
 
-use super::batches::{Limits, Pool, Tally, batches};
+use super::batches::{Batches, Limits, Pool, Tally, batches};
 use super::generator::Remainder;
 use super::plan::{Randomization, Span, SweepPlan};
 use super::shuffle::{Located, SweepOrder};
@@ -80,8 +80,8 @@ pub struct Delivered {
     pub sequence: u32,
     /// The number of its chunk in file order.
     pub chunk: u32,
-    /// Its samples.
-    pub length: u32,
+    /// Its samples, or of a minibatch of packed rows its row: what sequences are dealt by.
+    pub load: u32,
 }
 
 /// A reader's position.
@@ -453,9 +453,10 @@ impl Reader {
         let first = if sweep == begin.sweep { begin.index } else { 0 };
         let seed = self.randomization.map_or(0, |randomization| randomization.seed);
         let seed = seed.wrapping_add(sweep).wrapping_add(first.into());
-        let lengths: Vec<u32> = memory::collected(sequences.iter().map(|sequence| sequence.length));
-        let (order, mut bounds) = batches(&lengths, limits, pool, seed, pause)?;
+        let lengths: Vec<u32> = memory::collected(sequences.iter().map(|sequence| sequence.load));
+        let Batches { order, mut bounds, rows } = batches(&lengths, limits, pool, seed, pause)?;
         let mut delivered: Vec<Delivered> = memory::collected(order.iter().map(|&index| sequences[index as usize]));
+        delivered.iter_mut().zip(rows).for_each(|(delivered, row)| delivered.load = row);
         // The deal comes after the cut, so that the ranks cut the same minibatches.
         if let Some(randomization) = self.randomization.filter(|_| is_part) {
             let plan = self.plan(table, randomization, sweep);
@@ -615,7 +616,7 @@ impl Reader {
                 break;
             }
             if is_ours {
-                memory::push(out, Delivered { sequence: cursor.index, chunk: cursor.rank, length: samples });
+                memory::push(out, Delivered { sequence: cursor.index, chunk: cursor.rank, load: samples });
                 taken += counted;
                 nothing_yet = false;
                 tally.iter_mut().for_each(|tally| tally.take(samples, samples));
@@ -915,7 +916,7 @@ fn read_one_sweep(
                 break 'sweep;
             }
             if is_ours {
-                memory::push(out, Delivered { sequence, chunk: plan.chunks[rank as usize], length });
+                memory::push(out, Delivered { sequence, chunk: plan.chunks[rank as usize], load: length });
             }
             // Sequences that do not count leave the minibatch empty, so the rule "at least one" stays in force.
             if counts {

@@ -112,10 +112,10 @@ impl Slots {
             while step < steps
                 && let Some(pending) = queue.front_mut()
             {
-                let num_samples = (steps - step).min(pending.delivered.length - pending.next);
+                let num_samples = (steps - step).min(pending.delivered.load - pending.next);
                 // A part that fills a whole row overlaps with the next part, even if the next part has no new sample.
                 let moved = if num_samples == steps { steps - overlap } else { num_samples };
-                let continues = pending.next + moved < pending.delivered.length;
+                let continues = pending.next + moved < pending.delivered.load;
                 memory::reserve(parts, 1);
                 parts.push(Part {
                     slot: slot as u32,
@@ -176,13 +176,13 @@ impl Slots {
             }
             let queue = &mut self.queues[slot];
             // A queue may hold several sequences, so the sum can exceed 32 bits.
-            let mut unread: u64 = queue.iter().map(|pending| u64::from(pending.delivered.length - pending.next)).sum();
+            let mut unread: u64 = queue.iter().map(|pending| u64::from(pending.delivered.load - pending.next)).sum();
             // CNTK also fetches the next sequence for a slot that has exactly the steps of one minibatch.
             while unread <= u64::from(steps) {
                 delivered.clear();
                 let outcome = reader.read(table, request, &mut delivered, pause)?;
                 for &delivered in &delivered {
-                    unread += u64::from(delivered.length);
+                    unread += u64::from(delivered.load);
                     queue.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot + 1))?;
                     queue.push_back(Pending { delivered, next: 0, end_of_sweep: outcome.end_of_sweep });
                 }
