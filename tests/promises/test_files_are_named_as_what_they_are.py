@@ -69,7 +69,7 @@ def test_a_text_is_read_whatever_its_name(suffix: str, text: str, tmp_path: Path
         ("1 |x 1\n\u3000 2 |x 2\n", 2, "begins with 2 and a blank"),
         ("1 |x 1\n\u200b2 |x 2\n", 2, "begins with 2 and a blank"),
         ("1 |x 1\n\u0662 |x 2\n", 2, "write an id for \u0662"),
-        ("1 |x 1\u00a02\n2 |x 2 3\n", 1, "write a blank or a line's end for U+00A0"),
+        ("1 |x 1\u00a02\n2 |x 2 3\n", 1, "write a blank or a line's end for them"),
         ("1 |x 1\n# old |x 2\n", 2, "remove the line; a comment begins with |#"),
         ("| label 0 1 | x 1 2\n", 1, "write |label here"),
         ("0 | x 1 2\n", 1, "write |x here"),

@@ -46,6 +46,14 @@ def _reader(name: str) -> Door:
     return read
 
 
+def _section(keys: str) -> Door:
+    def read(folder: Path) -> None:
+        (folder / "a.cntk").write_text(f"train = [ reader = [ file = a ; input = [ x = [ {keys} ] ] ] ]\n")
+        read_config(folder / "a.cntk")
+
+    return read
+
+
 def _command(*words: str) -> Door:
     return lambda folder: main(words)
 
@@ -62,6 +70,8 @@ def _import(name: str) -> Door:
         (lambda folder: _source(folder, window=3), "'randomization_window_in_chunks' or 'randomization_window_in_samp"),
         (lambda folder: cntkio.write_htk, "did you mean 'write_htk_archive' or 'write_htk_features'?"),
         (_missing_file, "train1.ctf' or '"),
+        (_section("dim = 2 ; fromat = dense"), "'format' is required, but missing or empty; it may be misspelled"),
+        (_section("dimension = 2"), "missing or empty; it may be misspelled here as 'dimension'"),
         (_command("inspect", "--labls", "a"), "did you mean '--labels'?"),
         # Imports, as attributes.
         (_import("MinibatchSourc"), "cntkio has no 'MinibatchSourc'; did you mean 'MinibatchSource'?"),

@@ -83,7 +83,7 @@ def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: It
         name = folded_key(entry.key)
         if name in known or name in named or name in keys.WITHOUT_WARNING:
             continue
-        hint = did_you_mean(entry.key, known.values())
+        hint = did_you_mean(entry.key, [*known.values(), "deserializers"])
         # A comma ends a value that has no quotes, and the text after it becomes a flag.
         if not hint and entry.is_flag:
             hint = "; is it the second half of a value that should be in quotes?"

@@ -32,7 +32,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from cntkio.arguments import did_you_mean
+from cntkio.arguments import either, near_names
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.storage.file_lists import in_one_text
@@ -572,6 +572,11 @@ class Section:
         argument = f"{''.join(f'{name}=[' for name in names)}{key}=...{']' * len(names)}"
         return f"; write it there, or give {argument} as an argument"
 
+    def misspelled(self, key: str) -> str:
+        """Return the end of a message about a key that is missing: the keys of the section that are near to it."""
+        near = near_names(key, [name for name in self.keys if folded_key(name) != folded_key(key)])
+        return f"; it may be misspelled here as {either(near)}" if near else ""
+
     def warn(self, key: str, message: str, *, own: bool = False) -> None:
         """Log a warning about a key, at its entry or at the section that lacks it, unless the trace level is 0."""
         warn(self.shared.trace_level, "%s: %s (section %s)", self._position_of(key, own), message, self.path)
@@ -658,7 +663,8 @@ class Section:
             value = _PLACEHOLDER if default is None else None
         if default is None:
             if value is None or value.begin == value.end:
-                raise self.error(key, f"{key!r} is required, but missing or empty{self._how_to_give(key)}", own=own)
+                what = f"{key!r} is required, but missing or empty{self.misspelled(key)}{self._how_to_give(key)}"
+                raise self.error(key, what, own=own)
         # In CNTK the word 'default' has this meaning only for keys that have a default.
         elif value is None or value.string == "default":
             return default
@@ -764,7 +770,7 @@ class Section:
         """Return the section of a key. Its parent is this section."""
         entry, value = self.entry(key, own=own), self._noted(key, own)
         if value is None or entry is None:
-            raise self.error(key, f"there is no section {key!r}{did_you_mean(key, self.keys)}", own=own)
+            raise self.error(key, f"there is no section {key!r}{self.misspelled(key)}", own=own)
         if not value.is_section:
             raise self.error(key, f"{key!r} is not a section: {_why_not_a_section(value.string)}", own=own)
         return Section(entry.key, value, self, self._depth + 1)
@@ -773,7 +779,7 @@ class Section:
         """Return an array of sections. They have no parent."""
         value = self._noted(key)
         if value is None:
-            raise self.error(key, f"{key!r} is required, but missing")
+            raise self.error(key, f"{key!r} is required, but missing{self.misspelled(key)}")
         array = []
         for index, element in enumerate(elements(value)):
             if not element.is_section:

@@ -306,8 +306,6 @@ def _kind_of(section: Section) -> Kind:
         deserializers.refuse_kind(section, "readerType", name, keys.READERS)
     if has_deserializers and kind != "composite":
         raise section.error("readerType", f"readerType = {name!r} and deserializers exclude each other")
-    if kind == "composite" and not has_deserializers:
-        raise section.error("deserializers", "'deserializers' is required, but missing")
     return kind
 
 

@@ -163,9 +163,7 @@ def advice_on_sample(wrong: WrongWord) -> str:
     if found := advice_on_value(wrong):
         return found
     if code == "stray-text" and " separates samples" in wrong.message:
-        lost = re.search(r"[^\x00-\x7f]", text[wrong.caret :])
-        is_blank = lost is not None and re.fullmatch(_BLANKS, lost[0])
-        return f"write a blank or a line's end for U+{ord(lost[0]):04X}" if lost and is_blank else f"remove {word}"
+        return "remove the characters beyond ASCII, or write a blank or a line's end for them"
     if code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
     if code in _BAD_VALUES and re.fullmatch(r"[A-Za-z_^]\S*:\S+", word):
