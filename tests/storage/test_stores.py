@@ -25,6 +25,12 @@ def stores_of(folder: Path) -> dict[str, tuple[str, Remote | None]]:
     }
     fs = pytest.importorskip("pyarrow.fs")
     found["pyarrow"] = (str(folder / "a.ctf"), Remote(store=fs.LocalFileSystem()))
+    local = fsspec.filesystem("file")
+    found["cached url"] = ("simplecache::" + (folder / "a.ctf").as_uri(), None)
+    found["folder of fsspec"] = ("a.ctf", Remote(store=fsspec.filesystem("dir", path=str(folder), fs=local)))
+    found["folder of pyarrow"] = ("a.ctf", Remote(store=fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())))
+    wrapped = fs.PyFileSystem(fs.FSSpecHandler(local))
+    found["fsspec in pyarrow"] = (str(folder / "a.ctf"), Remote(store=wrapped))
     return found
 
 
@@ -35,7 +41,19 @@ def write_and_die(path: str, remote: Remote | None) -> None:
     write_object(path, bytes(1 << 20), remote)
 
 
-@pytest.mark.parametrize("kind", ["url", "fsspec", "pyarrow"])
+KINDS = ["url", "fsspec", "pyarrow", "cached url", "folder of fsspec", "folder of pyarrow", "fsspec in pyarrow"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_upload_to_the_name_of_a_folder_is_refused(kind: str, tmp_path: Path) -> None:
+    path, remote = stores_of(tmp_path)[kind]
+    (tmp_path / "a.ctf").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_object(path, b"new", remote)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "a.ctf"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_upload_leaves_the_old_object(kind: str, tmp_path: Path) -> None:
     path, remote = stores_of(tmp_path)[kind]
     write_object(path, b"old", remote)
@@ -67,7 +85,7 @@ class Redirects:
 
     def __init__(self) -> None:
         self.content, self.asked, self.headers = os.urandom(1000), [], []  # type: ignore[var-annotated]
-        self.refusals, self.signature = 0, 0
+        self.refusals, self.signature, self.place = 0, 0, ""
 
     def handler(self, target: str | None) -> type[http.server.BaseHTTPRequestHandler]:
         redirects = self
@@ -80,6 +98,9 @@ class Redirects:
 
             def do_GET(self) -> None:
                 redirects.asked.append("target" if target is None else "first")
+                if redirects.place:
+                    self.reply(302, b"", Location=redirects.place)
+                    return
                 if target is not None:
                     redirects.signature += 1
                     self.reply(302, b"", Location=f"{target}/b?signature={redirects.signature}")
@@ -133,6 +154,29 @@ def test_a_redirect_is_followed_once_for_all_ranges(redirects: tuple[str, Redire
         assert found.read(begin, begin + 100) == served.content[begin : begin + 100]
     assert served.asked == ["first", *["target"] * 10]
     assert not any("Authorization" in headers for headers in served.headers)
+
+
+def test_a_header_of_the_session_is_not_for_the_target(redirects: tuple[str, Redirects]) -> None:
+    url, served = redirects
+    options = {"client_kwargs": {"headers": {"Authorization": "secret"}}}
+    found = RemoteObject(url, Remote(storage_options=options))
+    for begin in range(0, 1000, 100):
+        assert found.read(begin, begin + 100) == served.content[begin : begin + 100]
+    assert not any("Authorization" in headers for headers in served.headers)
+
+
+@pytest.mark.parametrize("place", ["/b/c", "ftp://localhost/a", "file:///etc/hosts", "http://[::1"])
+def test_a_redirect_that_leads_nowhere_is_not_tried_again(place: str, redirects: tuple[str, Redirects]) -> None:
+    url, served = redirects
+    served.place = place
+    with pytest.raises(OSError, match="Cannot read its facts \\("):
+        RemoteObject(url)
+    assert len(served.asked) <= 20  # aiohttp follows ten, for HEAD and for GET
+
+
+def test_a_store_that_cannot_be_opened_is_named() -> None:
+    with pytest.raises(OSError, match=r"Cannot open the store .*ftp://127.0.0.1:1/a.ctf"):
+        RemoteObject("ftp://127.0.0.1:1/a.ctf")
 
 
 def test_a_target_that_refuses_a_range_is_looked_up_again(redirects: tuple[str, Redirects]) -> None:

@@ -259,6 +259,8 @@ class _OfFsspec(StoredObject):
             return system, path
         except (ImportError, ValueError) as error:  # the scheme needs another package, or is unknown
             raise ConfigError(f"{self.name}: fsspec cannot open this URL: {error}") from error
+        except OSError as error:  # such as a server that refuses the connection
+            raise OSError(error.errno or errno.EIO, f"Cannot open the store ({reason_of(error)})", self.name) from error
 
     def _system(self) -> tuple[Any, str]:
         """Return the file system for this process, and the path in it: a fork makes its own file system."""
@@ -305,19 +307,16 @@ class _OfFsspec(StoredObject):
 
     def write(self, content: bytes) -> None:
         system, path = self._system()
-        protocols = {system.protocol} if isinstance(system.protocol, str) else {*system.protocol}
+        # A file system may only forward calls to another, such as to a folder in it.
+        stores = (system, getattr(system, "fs", system))
+        protocols = {name for store in stores for name in np.ravel(getattr(store, "protocol", ""))}
         # Other stores show an object when it is complete, or have no move that replaces an object.
         if not protocols & _MOVE_REPLACES:
             self._call("pipe_file", content)
             return
-        part = _part_of(path)
-        try:
-            system.pipe_file(part, content)
-            system.mv(part, path)
-        except BaseException:
-            with suppress(Exception):
-                system.rm_file(part)
-            raise
+        _move_into_place(
+            path, system.isdir(path), lambda part: system.pipe_file(part, content), system.mv, system.rm_file
+        )
 
     @staticmethod
     def matching(pattern: str, remote: Remote) -> list[str]:
@@ -336,10 +335,21 @@ _MOVE_REPLACES = {"file", "local", "sftp", "ssh", "hdfs", "arrow_hdfs"}
 """Stores of fsspec that are folders, whose files move in one step."""
 
 
-def _part_of(path: str) -> str:
-    """Return the name of the file, next to another, that has its content until it is complete."""
+def _move_into_place(
+    path: str, is_folder: bool, put: Callable[[str], Any], move: Callable[[str, str], Any], remove: Callable[[str], Any]
+) -> None:
+    """Write a file under another name next to its own, which it gets when it is complete."""
+    if is_folder:  # a move would put the file into it
+        raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", path)
     folder, slash, _ = path.rpartition("/")
-    return f"{folder}{slash}.cntkio-{secrets.token_hex(8)}.part"
+    part = f"{folder}{slash}.cntkio-{secrets.token_hex(8)}.part"
+    try:
+        put(part)
+        move(part, path)
+    except BaseException:
+        with suppress(Exception):
+            remove(part)
+        raise
 
 
 class WrongRangeError(OSError):
@@ -360,7 +370,8 @@ class _RangesByHTTP:
                 return (await _range_by_http(system, target, start, end, url))[0]
             self._target = None
         content, reached = await _range_by_http(system, system.encode_url(url), start, end, url)
-        self._target = reached
+        # What a session has of its own goes to every server that it asks.
+        self._target = None if system.client_kwargs.keys() & _OF_SESSION else reached
         return content
 
 
@@ -398,6 +409,7 @@ async def _range_by_http(system: Any, asked: Any, start: int, end: int, url: str
 
 _FOR_ONE_SERVER = ("authorization", "cookie", "proxy-authorization")
 """Headers, in small letters, that no other server gets."""
+_OF_SESSION = {"headers", "auth", "cookies", "cookie_jar"}
 
 
 def _server_of(url: Any) -> tuple[Any, ...]:
@@ -472,17 +484,17 @@ class _OfPyarrow(StoredObject):
         return memoryview(self._file.read_at(end - begin, begin))
 
     def write(self, content: bytes) -> None:
-        part = _part_of(self.name) if self._store.type_name in ("local", "hdfs") else self.name
-        try:
-            with self._store.open_output_stream(part) as file:
+        def put(path: str) -> None:
+            with self._store.open_output_stream(path) as file:
                 file.write(content)
-            if part != self.name:
-                self._store.move(part, self.name)
-        except BaseException:
-            if part != self.name:
-                with suppress(Exception):
-                    self._store.delete_file(part)
-            raise
+
+        store = self._store
+        # A file system may be a folder in another, or made from one of fsspec.
+        if re.match("local|hdfs|py::.*\\b(file|local)\\b", getattr(store, "base_fs", store).type_name):
+            is_folder = store.get_file_info(self.name).type.name == "Directory"
+            _move_into_place(self.name, is_folder, put, store.move, store.delete_file)
+        else:
+            put(self.name)
 
     @staticmethod
     def matching(pattern: str, remote: Remote) -> list[str]:
@@ -533,7 +545,8 @@ _STATUSES = {
     "NotSupportedError": 501, "PreconditionError": 412, "UnknownConfigurationKeyError": 400,
     "NoCredentialsError": 401, "PartialCredentialsError": 401, "ProfileNotFound": 401, "NoAuthTokenError": 401,
     "SSOTokenLoadError": 401, "UnauthorizedSSOTokenError": 401, "DefaultCredentialsError": 401,
-    "CredentialUnavailableError": 401, "ClientAuthenticationError": 401,
+    "CredentialUnavailableError": 401, "ClientAuthenticationError": 401, "TooManyRedirects": 400,
+    "NonHttpUrlRedirectClientError": 400,
 }  # fmt: skip
 _STATUS_IN_TEXT = re.compile(r"\b(?:status(?: code)?|HTTP(?: status)?)[ :]+([45]\d\d)\b", re.IGNORECASE)
 _REFUSED_IN_TEXT = re.compile(r"AWS Error \w*(ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|TOKEN|UNRECOGNIZED_CLIENT)")
@@ -559,11 +572,14 @@ def may_pass(error: BaseException) -> bool:
         if isinstance(found, socket.gaierror):
             # A host without an address stays unknown; other failures of the name server may pass.
             return found.errno != socket.EAI_NONAME
+        if getattr(found, "reason", None) == "WRONG_VERSION_NUMBER":
+            return False  # the server speaks no TLS
         status = _status_of(found)
         if status is not None:
             return (status >= 500 and status != 501) or status in _STATUSES_THAT_PASS
     # The error about a missing object has no cause; with a cause, another error was converted to it.
-    return not isinstance(error, _STAY) or (isinstance(error, FileNotFoundError) and error.__cause__ is not None)
+    root = [*_causes_of(error)][-1] if isinstance(error, FileNotFoundError) else error
+    return not isinstance(root, _STAY)
 
 
 def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
@@ -583,7 +599,7 @@ def _status_of(error: BaseException) -> int | None:
     """Return the status of HTTP of an error, or the status that corresponds to the error."""
     told = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     known = (_answer_of(error).get("HTTPStatusCode"), _STATUSES.get(type(error).__name__))
-    for status in itertools.chain(told, known):
+    for status in itertools.chain(known, told):
         if isinstance(status, int) and 400 <= status <= 599:
             return status
     text = str(error)
