@@ -126,7 +126,9 @@ def path_text(name: str, value: Any) -> str:
     """
     if isinstance(value, str | bytes | os.PathLike):
         return os.fsdecode(value)
-    raise ConfigError(f"{name} is {_brief(value)}; expected a path", key=name)
+    text = repr(value)
+    shown = text if len(text) <= 80 and "\n" not in text else f"of the type {type(value).__name__}"
+    raise ConfigError(f"{name} is {shown}; expected a path", key=name)
 
 
 def path_texts(name: str, value: Any) -> str | list[str]:
@@ -157,11 +159,6 @@ def float_type(name: str, value: Any, *, or_whole: bool = False) -> np.dtype[Any
         shown = str(found)
     expected = "float32, float64, int32 or int64" if or_whole else "float32 or float64"
     raise ConfigError(f"{name} is {shown}; expected {expected}", key=name)
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 and "\n" not in text else f"of the type {type(value).__name__}"
 
 
 def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -263,9 +263,6 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
     return sizes or (1,)
 
 
-_PANDAS_INDEX = "__index_level_"
-
-
 class Rows(NamedTuple):
     """The columns of a table: its streams, and the column of keys (None: there is none)."""
 
@@ -371,7 +368,7 @@ def field_of(schema: pa.Schema, name: str, option: str) -> pa.Field:
 def columns_of_streams(schema: pa.Schema, key: str | None) -> list[str]:
     """Return the columns that are streams if the caller chooses none: all except for the keys."""
     # The unnamed index of a data frame of pandas is not part of the data.
-    unnamed = _PANDAS_INDEX if b"pandas" in (schema.metadata or {}) else ()
+    unnamed = "__index_level_" if b"pandas" in (schema.metadata or {}) else ()
     return [name for name in schema.names if name != key and not name.startswith(unnamed)]
 
 

@@ -53,7 +53,6 @@ _BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
 # If one of these characters follows an opening bracket, it is the separator inside the brackets, unless a relative path
 # begins with it.
 _SEPARATORS = "`~!@$%^&*_-+|:;,?."
-_RELATIVE = ("..", ".\\", "./")
 _MOST_ELEMENTS = 1 << 20
 
 
@@ -220,7 +219,7 @@ def _tokens_inside(part: Value, separator: str) -> Iterator[Value]:
     if text.string[part.begin] == '"':
         # `closing` leaves out brackets in quotes; here the quotes are removed, so these brackets count.
         text, begin, end, _ = Value(text, begin, end).as_own_text()
-    elif text.string[begin] in _SEPARATORS and not text.string.startswith(_RELATIVE, begin):
+    elif text.string[begin] in _SEPARATORS and not text.string.startswith(("..", ".\\", "./"), begin):
         separator = text.string[begin]
         begin += 1
     for inner in _parts(text, begin, end, separator):

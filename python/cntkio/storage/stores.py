@@ -371,7 +371,7 @@ class _RangesByHTTP:
             self._target = None
         content, reached = await _range_by_http(system, system.encode_url(url), start, end, url)
         # What a session has of its own goes to every server that it asks.
-        self._target = None if system.client_kwargs.keys() & _OF_SESSION else reached
+        self._target = None if system.client_kwargs.keys() & {"headers", "auth", "cookies", "cookie_jar"} else reached
         return content
 
 
@@ -409,7 +409,6 @@ async def _range_by_http(system: Any, asked: Any, start: int, end: int, url: str
 
 _FOR_ONE_SERVER = ("authorization", "cookie", "proxy-authorization")
 """Headers, in small letters, that no other server gets."""
-_OF_SESSION = {"headers", "auth", "cookies", "cookie_jar"}
 
 
 def _server_of(url: Any) -> tuple[Any, ...]:

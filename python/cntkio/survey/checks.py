@@ -55,7 +55,6 @@ _READ = 4 << 20
 
 _BAD_LINES = {"junk", "pipe without a name", "name at the end", "no value at the end"}
 _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", "too-few-values")
-_ENDS_VALUES = "byte above 0x7F"
 
 
 @suggests_keywords
@@ -283,7 +282,7 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
     bare, twice = with_kinds({"line without a sample"}), with_kinds({"stream twice on a line"})
     too_many, unknown = with_kinds({"too many samples"}), with_kinds({UNKNOWN_NAME})
     incomplete = with_kinds(KINDS_OF_GAPS)
-    ended = {(found.sequence, found.stream) for kind, found in noted if kind == _ENDS_VALUES}
+    ended = {(found.sequence, found.stream) for kind, found in noted if kind == "byte above 0x7F"}
     ended_lines = {sequence for sequence, _ in ended}
     for kind, found in noted:
         sequence = found.sequence
