@@ -185,7 +185,7 @@ def main() -> None:
     """Measure, and print a table for each kind of lengths and number of ranks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=64_000)
-    parser.add_argument("--lengths", type=Path, help="lengths in place of log-normal ones")
+    parser.add_argument("--lengths", type=Path, help="a file with lengths, in place of log-normal lengths")
     options = parser.parse_args()
     kinds = {
         f"log-normal, median {median}, sigma {sigma}": log_normal(median, sigma, options.sequences)

@@ -6,6 +6,7 @@ import tomllib
 from importlib.metadata import version
 
 import cntkio
+import pytest
 from support import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -21,9 +22,10 @@ def test_links_of_the_readme_work_on_the_page_of_a_package_index() -> None:
     assert not [file for file in files if not (ROOT / file).exists()]
 
 
-def test_the_picture_of_speeds_shows_the_figures_of_the_pages() -> None:
-    drawn = runpy.run_path(str(ROOT / "docs" / "speed.py"))["picture"]()
-    assert drawn == (ROOT / "docs" / "static" / "speed.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["balance", "speed"])
+def test_a_picture_shows_the_figures_of_the_pages(name: str) -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / f"{name}.py"))["picture"]()
+    assert drawn == (ROOT / "docs" / "static" / f"{name}.svg").read_text(encoding="utf-8")
 
 
 def test_the_project_page_of_each_kind_is_in_the_repository() -> None:

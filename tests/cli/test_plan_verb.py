@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cntkio import CTFDeserializer, MinibatchSource, Partition, infer_streams
+from cntkio import Budget, CTFDeserializer, GlobalPartition, MinibatchSource, Partition, infer_streams
 from cntkio.cli import main
 from cntkio.cli.plan import DEALS
+from pyarrow import feather
+from pyarrow import parquet as pq
 from support.builders import corpus_text
 
 LENGTHS = [1 + key % 7 for key in range(200)]
@@ -146,3 +148,58 @@ def test_a_plan_of_global_ranks_says_that_it_counts_whole_chunks(capsys: pytest.
         assert main(["plan", "--ranks", "2", "--deal", deal, "a.ctf"]) == 0
         (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("read in a sweep")]
         assert line.endswith("in whole chunks; less where ranks load only their own sequences") == says_it, line
+
+
+_PACKED = ["--ranks", "4", "--deal", "global", "--window", "100", "--pool", "100", "--rows", "4", "--row-length", "40"]
+
+
+def test_equal_cost_leaves_ranks_less_to_wait_for(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(
+        *_PACKED, "--compare", "balance=attention", "--compare", "balance=attention,cost=9:1", capsys=capsys
+    )
+    packed, balanced, both = found["plans"]
+    assert balanced["lost"] < packed["lost"] / 2 and both["cost"] == "9:1"
+    assert balanced["num_steps"] == packed["num_steps"] and balanced["padding"] == packed["padding"] < 0.2
+    key = ["--balance", "attention", "--key", "7"]
+    ranks = [planned(*_PACKED, *key, "--rank", str(rank), capsys=capsys, verb="explain") for rank in range(4)]
+    assert sum(len(of_rank["steps"]) for of_rank in ranks) == 1
+
+
+@pytest.mark.parametrize("name", ["steps.json", "steps.parquet", "steps.arrow"])
+def test_a_table_has_the_steps_of_all_ranks_and_sweeps(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(*_PACKED, "--balance", "attention", "--sweeps", "2", "--table", name, capsys=capsys)
+    table = json.loads(Path(name).read_text()) if name.endswith("json") else table_of(name)
+    budget = Budget(rows=4, row_length=40, pool=100, balance="attention")
+    deserializer = CTFDeserializer("a.ctf", infer_streams("a.ctf"), chunk_size_in_bytes=1000)
+    with MinibatchSource(deserializer, max_sweeps=2, randomization_window_in_chunks=100) as reader:
+        delivered = [reader.plan(budget, GlobalPartition(rank, 4)).steps(99).columns() for rank in range(4)]
+        for index, minibatch in enumerate(reader.minibatches(budget, partition=GlobalPartition(0, 4))):
+            lengths = next(iter(minibatch.values())).lengths
+            assert table["cost"][index] == (lengths**2).sum() and table["samples"][index] == lengths.sum()
+    for column in delivered[0]:
+        assert table[column] == [value for of_rank in delivered for value in of_rank[column].tolist()], column
+    assert table["rank"] == [rank for rank in range(4) for _ in delivered[rank]["step"]]
+    assert sum(table["end_of_sweep"]) == 8 and len(delivered[0]["step"]) == index + 1
+
+
+def table_of(name: str) -> dict[str, list[Any]]:
+    table = pq.read_table(name) if name.endswith("parquet") else feather.read_table(name)
+    columns: dict[str, list[Any]] = table.to_pydict()
+    return columns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "a.txt"], "expected a name that ends with .json"),
+        (["--table", "a.json", "--compare", "window=1"], "leave out --compare"),
+        (["--balance", "attention"], "balance needs a pool"),
+        (["--balance", "attention", "--pool", "9", "--cost", "3"], "such as 4096:1"),
+        (["--balance", "attention", "--pool", "9", "--ranks", "2"], "use GlobalPartition"),
+    ],
+)
+def test_tables_and_costs_that_are_not_possible_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "a.ctf", *arguments]) == 2
+    assert message in capsys.readouterr().err

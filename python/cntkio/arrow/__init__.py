@@ -23,9 +23,9 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(what, name=error.name) from None
 
 from cntkio.arrow.deserializer import ArrowCorpus, ArrowDeserializer, read, read_minibatch
-from cntkio.arrow.writer import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
+from cntkio.arrow.writer import KEY, RecordBatches, convert, signed, write_arrow, write_columns, write_parquet
 
 __all__ = [
     "KEY", "ArrowCorpus", "ArrowDeserializer", "RecordBatches", "convert", "read", "read_minibatch", "signed",
-    "write_arrow", "write_parquet",
+    "write_arrow", "write_columns", "write_parquet",
 ]  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -299,6 +300,29 @@ def _offsets(offsets: npt.NDArray[np.int64], info: StreamInformation) -> pa.Arra
 
 
 # ---- Files.
+
+
+def write_columns(path: AnyPath, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays of equal length as the columns of a table; `cntkio.PlannedSteps` has such columns.
+
+    Args:
+        path: The file: Arrow if its name ends with ``.arrow``, ``.feather`` or ``.ipc``, else Parquet.
+        columns: The arrays, by the names of the columns.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "steps.parquet"
+        >>> write_columns(path, {"step": np.arange(3)})
+        >>> parquet.read_table(path)["step"].to_pylist()
+        [0, 1, 2]
+    """
+    table = pa.table(dict(columns))
+    with written_whole(path) as target:
+        if Path(path).suffix.lower() in (".arrow", ".feather", ".ipc"):
+            with ipc.new_file(target, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            parquet.write_table(table, target)
 
 
 @suggests_keywords

@@ -184,6 +184,8 @@ def _add_plan(verb: _Verb) -> None:
     option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
     option("--html", type=Path, help="also write a page with pictures")
     option("--svg", type=Path, help="also write the picture of the order")
+    option("--table", type=Path, help="also write a table of the steps of all ranks: .json, .parquet or .arrow")
+    option("--sweeps", type=_positive, default=1, help="sweeps in the table (1)")
 
 
 def _add_explain(verb: _Verb) -> None:
@@ -212,6 +214,8 @@ def _add_setting(option: _Option) -> None:
     option("--pool", metavar="SEQUENCES", type=_whole, default=0, help="a budget: sequences of a pool (0: no pools)")
     option("--rows", type=_whole, default=0, help="a budget: packed rows (0: not packed)")
     option("--row-length", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples of a row")
+    option("--balance", choices=("attention",), default="", help="a budget: ranks get equal costs, with --deal global")
+    option("--cost", metavar="A:B", default="", help="with --balance: of a sample, of the square of a length (0:1)")
 
 
 def _add_config(verb: _Verb) -> None:

@@ -5,12 +5,15 @@ Neither reads data: both need only the index.
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cntkio.arguments import did_you_mean
-from cntkio.cli.show import FINE, Facts, described, file_facts, inputs_of, separated, write_page
+from cntkio.cli.show import FINE, Facts, complain, described, file_facts, inputs_of, separated, write_page
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
@@ -21,6 +24,8 @@ from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, Budget, Global
 
 # A plan follows the steps of every rank, so its time and memory grow with the number of ranks.
 _MOST_RANKS = 4096
+_ALL_STEPS = 2**28  # no plan has more
+_TABLES = (".json", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
 DEALS: dict[str, Callable[[int, int], Partition]]
 DEALS = {"cntk": Partition, "balanced": BalancedPartition, "global": GlobalPartition}
 """For each way in which ranks share the data, the partition of a rank."""
@@ -39,6 +44,8 @@ class Setting(NamedTuple):
         pool: Sequences of a pool; 0: no pools.
         rows: Rows of a minibatch that are packed; 0: minibatches are not packed.
         row_length: Samples of a row.
+        balance: What the ranks get in equal parts, as in a `Budget`; "": nothing.
+        cost: With `balance`, the cost of a sample and of the square of a length, as "1:2"; "": that of attention.
     """
 
     minibatch_size: int = 1024
@@ -51,6 +58,8 @@ class Setting(NamedTuple):
     pool: int = 0
     rows: int = 0
     row_length: int = 0
+    balance: str = ""
+    cost: str = ""
 
     @classmethod
     def of(cls, options: Namespace) -> Setting:
@@ -68,9 +77,10 @@ class Setting(NamedTuple):
                 known = ", ".join(name.replace("_", "-") for name in self._fields)
                 hint = did_you_mean(field, self._fields)
                 raise ConfigError(f"--compare {change!r}: expected NAME=VALUE with one of {known}{hint}", key="compare")
-            if field != "deal" and not value.strip().isdecimal():
+            is_word = isinstance(getattr(self, field), str)
+            if not is_word and not value.strip().isdecimal():
                 raise ConfigError(f"--compare {change!r}: expected a whole number", key="compare")
-            changes[field] = value.strip() if field == "deal" else int(value)
+            changes[field] = value.strip() if is_word else int(value)
         return self._replace(**changes)
 
     def check(self) -> None:
@@ -86,10 +96,22 @@ class Setting(NamedTuple):
         """Return the size of a minibatch: a budget if one of its options is given."""
         limits = {"padded": self.padded, "pool": self.pool, "rows": self.rows, "row_length": self.row_length}
         given: dict[str, Any] = {name: value for name, value in limits.items() if value}
+        if self.balance:
+            given["balance"] = self.balance
+        if self.cost:
+            given["cost"] = self._costs()
         # Without a limit of its own, a budget has that of the minibatch size.
         if given and not self.padded and not self.rows:
             given["samples"] = self.minibatch_size
         return Budget(**given) if given else self.minibatch_size
+
+    def _costs(self) -> tuple[float, float]:
+        try:
+            linear, square = map(float, self.cost.split(":"))
+        except ValueError:
+            why = "expected the cost of a sample and of the square of a length, such as 4096:1"
+            raise ConfigError(f"cost={self.cost}: {why}", key="cost") from None
+        return linear, square
 
     def open(self, one: Described, max_sweeps: int = INFINITELY_REPEAT) -> MinibatchSource:
         """Open a source of a corpus."""
@@ -110,6 +132,7 @@ class Setting(NamedTuple):
         limits = [f"{self.rows:,} rows of {self.row_length:,} samples"] * bool(self.rows)
         limits += [f"{self.padded:,} samples with padding"] * bool(self.padded)
         pool = f", pools of {self.pool:,}" if self.pool else ""
+        pool += f", equal cost ({self.balance}{f', {self.cost}' if self.cost else ''})" if self.balance else ""
         size = " and ".join(limits) or f"{self.minibatch_size:,} samples"
         return f"{size}{pool}, {window}{ranks}{truncated}"
 
@@ -121,6 +144,8 @@ def plan(options: Namespace) -> int:
         # All settings are checked before a corpus is opened, which may take a pass over a large file.
         one.check()
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
+    if options.table is not None:
+        _check_table(options)
     for corpus in separated(options, _corpora(options)):
         found = [_figures(one, corpus) for one in settings]
         plans = [(one, of) for one, (of, _) in zip(settings, found, strict=True)]
@@ -134,6 +159,8 @@ def plan(options: Namespace) -> int:
                 facts.add_line("" if index else name, column[name])
         facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, of in plans])
         facts.show(as_json=options.json)
+        if options.table is not None:
+            _write_table(options, settings[0], corpus)
         shown.append((corpus.input.name, [(one.text(), of) for one, of in plans]))
     if options.html is not None:
         write_page(options, options.html, order_page(shown))
@@ -176,14 +203,40 @@ def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[st
     with setting.open(corpus, max_sweeps=1) as source:
         sweeps = sweeps_of([setting.plan(source, rank) for rank in range(setting.ranks)])
         facts = {"sequences": source.num_sequences, "samples": source.num_samples, "chunks": source.num_chunks}
-        return order_figures(sweeps, source.num_sequences), facts
+        return order_figures(sweeps, source.num_sequences, setting.rows * setting.row_length), facts
+
+
+def _check_table(options: Namespace) -> None:
+    """Refuse a table that could not be written, before the plan is made."""
+    if len(options.file) > 1 or options.compare:
+        raise ConfigError("--table has the steps of one corpus and one setting; leave out --compare", key="table")
+    if options.table.suffix.lower() not in _TABLES:
+        expected = f"a name that ends with {', '.join(_TABLES)}"
+        raise ConfigError(f"--table {options.table}: expected {expected}", key="table")
+
+
+def _write_table(options: Namespace, setting: Setting, corpus: Described) -> None:
+    """Write the steps of all ranks, in the format that the name of the file says."""
+    with setting.open(corpus, max_sweeps=options.sweeps) as source:
+        of_ranks = [setting.plan(source, rank).steps(_ALL_STEPS).columns() for rank in range(setting.ranks)]
+    ranks = np.repeat(np.arange(setting.ranks), [len(of_rank["step"]) for of_rank in of_ranks])
+    columns = {name: np.concatenate([of_rank[name] for of_rank in of_ranks]) for name in of_ranks[0]}
+    path, columns = options.table, {"rank": ranks, **columns}
+    if path.suffix.lower() == ".json":
+        write_page(options, path, json.dumps({name: column.tolist() for name, column in columns.items()}))
+        return
+    from cntkio.arrow import write_columns  # needs pyarrow
+
+    write_columns(path, columns)
+    if not options.quiet:
+        complain(f"{path}: written")
 
 
 def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, Any]:
     """Return the fields of a plan for JSON."""
     fields = {**setting._asdict(), **found._asdict()}
-    # An array for the picture, which `--json` does not contain.
-    del fields["map"]
+    # Arrays for the pictures, which `--json` does not contain.
+    del fields["map"], fields["course"]
     fields["sizes"] = None if found.sizes is None else found.sizes._asdict()
     fields["bytes_in_memory"] = round(found.most_chunks * chunk_bytes)
     fields["bytes_read"] = round(found.num_loads * chunk_bytes)
@@ -202,7 +255,7 @@ def _texts(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[st
         "a step": f"{samples} samples, {number(found.sequences_of_a_step)} sequences on average",
         "samples of a step": histogram_line(sizes) if sizes and sizes.lowest != sizes.highest else samples,
         "padding": f"{100 * found.padding:.1f} %",
-        "ranks wait": f"{100 * found.waiting:.1f} % of the time",
+        "ranks wait": f"{100 * found.waiting:.1f} % of the time, {100 * found.lost:.1f} % of that of attention",
         "in memory": memory,
         "read in a sweep": read,
         "shuffling": f"{100 * found.shuffling:.1f} % of a full shuffle",

@@ -495,14 +495,17 @@ class MixturePlan(Displayed):
         # The steps are joined part by part, and sorted by their place in the mixture.
         places = np.concatenate([np.flatnonzero(parts == part)[: len(steps)] for part, steps in enumerate(of_parts)])
         order = np.argsort(places)
-        names = [field.name for field in dataclasses.fields(PlannedSteps)]
+        names = [field.name for field in dataclasses.fields(PlannedSteps) if field.name != "components"]
         columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
         # If a part has too few steps, the mixture ends before the first of these steps, or has an error there.
         missing = len(places) if len(places) == num_steps else int(np.setdiff1d(np.arange(num_steps), places)[0])
         end = self._end(of_parts, num_steps + 1)
         if end > missing < num_steps:
             raise _without_data(list(self._plans)[int(parts[missing])])
-        return PlannedSteps(**{name: column[: min(end, missing)] for name, column in columns.items()})
+        last = min(end, missing)
+        own = {name: columns["num_sequences"] * (parts[places[order]] == part) for part, name in enumerate(self._plans)}
+        components = {name: counts[:last] for name, counts in own.items()}
+        return PlannedSteps(**{name: column[:last] for name, column in columns.items()}, components=components)
 
     def _end(self, of_parts: Sequence[PlannedSteps], later: int) -> int:
         """Return the number of steps until the data end; `later` if they end after the steps of the parts."""

@@ -84,6 +84,7 @@ class _MixedRecipe(Recipe):
         assert isinstance(corpus, Concatenation)
         # `SequenceMixture.read` needs the bounds of the parts to name the part of each sequence.
         self.first_sequences = corpus.first_sequences
+        self.first_sequences_of_parts = dict(zip(self.part_options, self.first_sequences.tolist(), strict=False))
         return corpus
 
     # All lengths are known, and chunks are loaded as a whole, so further arguments are not needed.

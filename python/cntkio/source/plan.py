@@ -25,12 +25,21 @@ from cntkio.source.chunks import Taken
 from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Plan
-from cntkio.timeline.budget import about_samples, size_text
+from cntkio.timeline.budget import about_samples, cost_of, size_text
 from cntkio.timeline.window import LARGEST_WORD
 
 _SAMPLES_AT_ONCE = 1 << 18
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
-_KINDS = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64, np.int64)  # `PlannedSteps`, and chunks loaded
+_KINDS = (
+    np.uint64,
+    np.int64,
+    np.int64,
+    np.int64,
+    np.float64,
+    np.bool_,
+    np.int64,
+    np.int64,
+)  # `PlannedSteps`, and chunks loaded
 
 # A walk passes about 15 million sequences, and at most a million steps, in a second.
 _MOST_STEPS, _MOST_SEQUENCES = 2**28, 2**32
@@ -91,16 +100,21 @@ class PlannedSteps(Displayed):
         num_sequences: Sequences of the minibatch, int64; of a truncated minibatch, parts of sequences.
         num_samples: Samples of the minibatch, int64, as the minibatch size counts them.
         padded_areas: Samples of the minibatch when all sequences are padded to the longest, int64.
+        costs: Sum of the squares of the lengths, which attention takes time for, or of the costs of a `Budget` with
+            `cost`; float64.
         ends_of_sweep: Whether the step reaches or crosses the end of a sweep, bool.
         num_chunks: Chunks of the first deserializer's order from which the sequences could come, int64.
+        components: Sequences of each part of a mixture, int64, by its name; of other sources empty.
     """
 
     positions: npt.NDArray[np.uint64]
     num_sequences: npt.NDArray[np.int64]
     num_samples: npt.NDArray[np.int64]
     padded_areas: npt.NDArray[np.int64]
+    costs: npt.NDArray[np.float64]
     ends_of_sweep: npt.NDArray[np.bool_]
     num_chunks: npt.NDArray[np.int64]
+    components: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -110,6 +124,26 @@ class PlannedSteps(Displayed):
         """Share of the padded arrays of all steps that is padding."""
         area = int(self.padded_areas.sum())
         return 1 - int(self.num_samples.sum()) / area if area else 0.0
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of a table with a row for each step, for `pyarrow.table` or `pandas.DataFrame`.
+
+        Example:
+            >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
+            >>> path = "examples/iris/iris.ctf"
+            >>> with MinibatchSource(CTFDeserializer(path, infer_streams(path)), max_sweeps=1) as source:
+            ...     columns = source.plan(100).steps(9).columns()
+            >>> list(columns)
+            ['step', 'position', 'sequences', 'samples', 'padded', 'cost', 'end_of_sweep', 'chunks']
+            >>> columns["samples"].tolist(), columns["end_of_sweep"].tolist()
+            ([100, 50], [False, True])
+        """
+        return {
+            "step": np.arange(len(self)), "position": self.positions, "sequences": self.num_sequences,
+            "samples": self.num_samples, "padded": self.padded_areas, "cost": self.costs,
+            "end_of_sweep": self.ends_of_sweep, "chunks": self.num_chunks,
+            **{f"sequences of {name}": counts for name, counts in self.components.items()},
+        }  # fmt: skip
 
     def _description(self) -> Description:
         title = f"{counted(len(self), 'step')}, {self.padding:.0%} padding"
@@ -205,6 +239,7 @@ class SourcePlan(Displayed):
         arrangement: Its sequences.
         request: The request of each read.
         take_state: Makes a state of the source from the state of a timeline.
+        first_sequences: For each part of a mixture of sequences, its first sequence and, last, the number of sequences.
     """
 
     def __init__(
@@ -215,7 +250,9 @@ class SourcePlan(Displayed):
         arrangement: Arrangement,
         request: Request,
         take_state: Callable[[Mapping[str, Any]], dict[str, Any]],
+        first_sequences: Mapping[str, int],
     ) -> None:
+        self._first_sequences = first_sequences
         self._begin, self._selector, self._take_state = begin, selector, take_state
         self._corpora, self._arrangement, self._request = corpora, arrangement, request
         # Steps to select together.
@@ -260,7 +297,8 @@ class SourcePlan(Displayed):
                 sequences.append(self._sequences(order))
                 _, lengths = self._samples(order, sequences[-1])
                 positions = [_position(hand_over, order.first + at) for at in range(len(order.minibatches))]
-                columns.append((positions, *_sums(order, lengths), order.ends_of_sweep, *counts))
+                sums = _sums(order, lengths, cost_of(self._request.size))
+                columns.append((positions, *sums, order.ends_of_sweep, *counts))
             num_walked += hand_over.num_minibatches
             has_ended = any(True in prepared.ends_of_sweep for prepared in hand_over.prepared)
             if has_ended if num_steps is None else num_walked >= num_steps:
@@ -270,12 +308,22 @@ class SourcePlan(Displayed):
             np.concatenate([np.broadcast_to(np.array(part[place], kind), len(part[0])) for part in columns])
             for place, kind in enumerate(_KINDS)
         ]
-        ends = np.flatnonzero(whole[4])
+        ends = np.flatnonzero(whole[5])
         last = (int(ends[0]) + 1 if len(ends) else None) if num_steps is None else num_steps
         *of_steps, num_loads = (column[:last] for column in whole)
         steps = PlannedSteps(*of_steps)
         delivered = np.concatenate(sequences)[: int(steps.num_sequences.sum())]
+        if self._first_sequences:
+            steps = dataclasses.replace(steps, components=self._components(steps.num_sequences, delivered))
         return PlannedSweep(steps, delivered, int(num_loads[-1]) if len(steps) else 0)
+
+    def _components(self, num_sequences: _Indices, sequences: _Indices) -> dict[str, _Indices]:
+        """Return for each part of a mixture how many of the sequences of each step are its own."""
+        firsts = np.array([*self._first_sequences.values()])
+        parts = np.searchsorted(firsts, sequences, side="right") - 1
+        cells = np.repeat(np.arange(len(num_sequences)), num_sequences) * len(firsts) + parts
+        counts = np.bincount(cells, minlength=len(num_sequences) * len(firsts)).reshape(-1, len(firsts))
+        return dict(zip(self._first_sequences, counts.T, strict=True))
 
     def explain(self, step: int | None = None, *, position: int | None = None) -> ExplainedStep:
         """Return the sequences of a step: their keys, and where they are in the data.
@@ -474,15 +522,17 @@ def sweeps_of(plans: Sequence[SourcePlan]) -> list[PlannedSweep]:
     return sweeps
 
 
-def _sums(order: PackOrder, lengths: _Indices) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
-    """Return the sequences, the samples and the padded area of each minibatch of an order."""
+def _sums(order: PackOrder, lengths: _Indices, cost: tuple[float, float]) -> tuple[Any, ...]:
+    """Return the sequences, the samples, the padded area and the cost of each minibatch of an order."""
     bounds = np.array(order.bounds)
+    costs = cost[0] * lengths + cost[1] * np.square(lengths, dtype=np.float64)
+    costs = np.diff(np.append(0, np.cumsum(costs))[bounds])
     num_sequences = np.diff(bounds)
     num_samples = np.diff(np.append(0, np.cumsum(lengths))[bounds])
     if order.parts is not None:
-        return num_sequences, num_samples, order.parts.num_slots * order.parts.num_steps
+        return num_sequences, num_samples, order.parts.num_slots * order.parts.num_steps, costs
     longest = np.maximum.reduceat(np.append(lengths, 0), bounds[:-1])  # of an empty minibatch: any number
-    return num_sequences, num_samples, num_sequences * longest
+    return num_sequences, num_samples, num_sequences * longest, costs
 
 
 def _texts(origin: PlannedOrigin) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -160,6 +161,8 @@ class Recipe:
 
     longest_utterance: int | None = None
     """Frames of the longest utterance, if a source skips unusable utterances, as CNTK's old reader did; else None."""
+    first_sequences_of_parts: Mapping[str, int] = MappingProxyType({})
+    """The first sequence of each part of a mixture of sequences."""
 
     # ---------------------------------------------------------------------------------------- when it is opened
 

@@ -149,7 +149,8 @@ class Assembly:
         def take_state(timeline: Mapping[str, Any]) -> dict[str, Any]:
             return self.progress.state_of(timeline, epoch)
 
-        return SourcePlan(begin, self._selector, self.corpora, self.arrangement, request, take_state)
+        parts = self._recipe.first_sequences_of_parts
+        return SourcePlan(begin, self._selector, self.corpora, self.arrangement, request, take_state, parts)
 
     def close_corpora(self) -> None:
         for corpus in self.corpora:

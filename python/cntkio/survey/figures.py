@@ -360,6 +360,20 @@ _NUM_COLUMNS, _NUM_ROWS = 60, 30
 _BLOCK = 1 << 16
 
 
+class CourseFigures(NamedTuple):
+    """Figures of consecutive parts of a sweep, each of about as many steps, as means of a step.
+
+    Attributes:
+        filled: Share of the arrays of all ranks that has samples.
+        mean_cost: Cost of a rank.
+        most_cost: Cost of the rank with the highest cost.
+    """
+
+    filled: npt.NDArray[np.float64]
+    mean_cost: npt.NDArray[np.float64]
+    most_cost: npt.NDArray[np.float64]
+
+
 class OrderFigures(NamedTuple):
     """Figures of a sweep of all ranks.
 
@@ -367,13 +381,15 @@ class OrderFigures(NamedTuple):
         num_steps: Number of steps of the rank with the most steps.
         sequences_of_a_step: Mean number of sequences of a step of a rank.
         samples_of_a_step: Mean number of samples of a step of a rank.
-        padding: Share of all padded arrays that is padding.
-        waiting: Share of the time in which a rank waits, if a step takes as long as its largest padded array.
+        padding: Share of all padded arrays, or of the cells of packed rows, that is padding.
+        waiting: Share of the time in which a rank waits, if a step takes as long as its largest array.
+        lost: The same, if a step takes as long as its highest cost (`cntkio.PlannedSteps.costs`).
         most_chunks: Chunks in memory of the rank with the most chunks.
         num_loads: Number of chunks that all ranks load.
         shuffling: Mean distance in the data of neighbours in the order, as a share of the mean of a full shuffle.
         sizes: Histogram of the samples of a step.
         map: Number of sequences in each part of the data (rows) and of the sweep (columns), for the first rank.
+        course: Figures of the parts of the sweep.
     """
 
     num_steps: int
@@ -381,39 +397,74 @@ class OrderFigures(NamedTuple):
     samples_of_a_step: float
     padding: float
     waiting: float
+    lost: float
     most_chunks: int
     num_loads: int
     shuffling: float
     sizes: Histogram | None
     map: npt.NDArray[np.int64]
+    course: CourseFigures
 
 
-def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int) -> OrderFigures:
+def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int, num_cells: int = 0) -> OrderFigures:
     """Return the figures of a sweep, which consists of the sweeps of the ranks.
+
+    `num_cells` are the cells of the packed rows of a step of all ranks; 0: minibatches are padded.
 
     Example:
         >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
         >>> path = "examples/iris/iris.ctf"
         >>> with MinibatchSource(CTFDeserializer(path, infer_streams(path)), max_sweeps=1, randomize=False) as source:
         ...     figures = order_figures([source.plan(64).sweep()], 150)
-        >>> figures.num_steps, figures.padding, figures.waiting, round(figures.shuffling, 2)
-        (3, 0.0, 0.0, 0.02)
+        >>> figures.num_steps, figures.padding, figures.waiting, figures.lost, round(figures.shuffling, 2)
+        (3, 0.0, 0.0, 0.0, 0.02)
     """
     steps = [rank.steps for rank in ranks]
     num_samples = np.concatenate([one.num_samples for one in steps])
     sequences = np.concatenate([one.num_sequences for one in steps])
     means = [float(counts.mean()) if len(counts) else 0.0 for counts in (sequences, num_samples)]
-    areas = np.zeros((len(steps), max(map(len, steps))), np.int64)
-    for row, one in zip(areas, steps, strict=True):
-        row[: len(one)] = one.padded_areas
-    area, longest = int(areas.sum()), int(areas.max(axis=0, initial=0).sum())
-    waiting = 1 - area / (longest * len(steps)) if longest else 0.0
+    areas, samples, costs = (
+        _by_rank([getattr(one, name) for one in steps]) for name in ("padded_areas", "num_samples", "costs")
+    )
+    if num_cells:
+        areas[:] = num_cells / len(steps)
     most_chunks = max(int(one.num_chunks.max(initial=0)) for one in steps)
     return OrderFigures(
-        areas.shape[1], means[0], means[1], 1 - int(num_samples.sum()) / max(area, 1), waiting, most_chunks,
-        sum(rank.num_loads for rank in ranks), _shuffling(ranks, num_sequences), Histogram.of(num_samples),
-        _map(ranks[0].sequences, num_sequences),
+        areas.shape[1], means[0], means[1], 1 - int(num_samples.sum()) / max(float(areas.sum()), 1), _waiting(areas),
+        _waiting(costs), most_chunks, sum(rank.num_loads for rank in ranks), _shuffling(ranks, num_sequences),
+        Histogram.of(num_samples), _map(ranks[0].sequences, num_sequences), _course(areas, samples, costs),
     )  # fmt: skip
+
+
+def _by_rank(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+    """Return numbers by rank and step; 0 in steps that a rank does not have."""
+    found = np.zeros((len(columns), max(map(len, columns))))
+    for row, column in zip(found, columns, strict=True):
+        row[: len(column)] = column
+    return found
+
+
+def _waiting(times: npt.NDArray[np.float64]) -> float:
+    """Return the share of the time in which a rank waits for the slowest rank of the step."""
+    longest = float(times.max(axis=0, initial=0).sum()) * len(times)
+    return 1 - float(times.sum()) / longest if longest else 0.0
+
+
+def _course(
+    areas: npt.NDArray[np.float64], samples: npt.NDArray[np.float64], costs: npt.NDArray[np.float64]
+) -> CourseFigures:
+    num_steps = areas.shape[1]
+    if not num_steps:
+        return CourseFigures(*(np.zeros(0) for _ in CourseFigures._fields))
+    starts = np.unique(np.arange(_NUM_COLUMNS) * num_steps // _NUM_COLUMNS)
+    counts = np.diff(np.append(starts, num_steps))
+
+    def means(of_steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        found: npt.NDArray[np.float64] = np.add.reduceat(of_steps, starts) / counts
+        return found
+
+    filled = means(samples.sum(axis=0)) / np.maximum(means(areas.sum(axis=0)), 1)
+    return CourseFigures(filled, means(costs.mean(axis=0)), means(costs.max(axis=0)))
 
 
 def _shuffling(ranks: Sequence[PlannedSweep], num_sequences: int) -> float:

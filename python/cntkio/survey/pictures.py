@@ -143,13 +143,30 @@ def order_page(corpora: Iterable[tuple[str, Sequence[tuple[str, OrderFigures]]]]
         for setting, found in settings:
             facts = {"setting": setting, "steps": f"{found.num_steps:,}", "padding": f"{100 * found.padding:.1f} %"}
             facts["ranks wait"] = f"{100 * found.waiting:.1f} % of the time"
+            facts["attention waits"] = f"{100 * found.lost:.1f} % of the time"
             facts["chunks in memory"] = f"{found.most_chunks:,}"
             facts["shuffling"] = f"{100 * found.shuffling:.1f} % of a full shuffle"
             drawings = _figure(order_drawing(found.map), "position in the data (down) by position in the sweep (right)")
             if found.sizes is not None and found.sizes.lowest != found.sizes.highest:
                 drawings += _figure(_histogram(found.sizes), "samples of a step")
-            body.append(f'<div class="side">{_table(facts.items())}{drawings}</div>')
+            body.append(f'<div class="side">{_table(facts.items())}{drawings}{_course(found)}</div>')
     return _page("Plan", body)
+
+
+def _course(figures: OrderFigures) -> str:
+    """Draw the fill, and the cost of the ranks, over the sweep."""
+    found = figures.course
+    labels = [""] * len(found.filled)
+    if len(labels) < 2:
+        return ""
+    labels[0], labels[-1] = "first step", "last step"
+    filled = _columns([round(100 * share) for share in found.filled.tolist()], labels)
+    shown = _figure(filled, "cells of the arrays that have samples, in %")
+    # Costs are squares, so they are shown as a share of the largest.
+    unit = float(found.most_cost.max()) / 100 or 1.0
+    mean, most = ([round(cost / unit) for cost in costs.tolist()] for costs in (found.mean_cost, found.most_cost))
+    drawing = _columns(mean, labels, most)
+    return shown + _figure(drawing, "cost of a step in %: of the mean rank (blue), and of the dearest rank (orange)")
 
 
 def order_drawing(cells: npt.NDArray[np.int64]) -> str:

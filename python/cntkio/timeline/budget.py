@@ -278,6 +278,11 @@ def row_length_of(size: Size) -> int:
     return size.row_length or 0 if isinstance(size, Budget) else 0
 
 
+def cost_of(size: Size) -> tuple[float, float]:
+    """Return the cost of a sample and of the square of a length; of sizes without `cost`, that of attention."""
+    return size.cost if isinstance(size, Budget) else ATTENTION
+
+
 def whole_size(size: Size, why: str) -> int:
     """Return a size that is a number of samples, and refuse a budget."""
     if isinstance(size, Budget):
