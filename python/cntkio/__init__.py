@@ -58,7 +58,7 @@ from cntkio.io import (
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
 from cntkio.mixture import Mixture, SequenceMixture
 from cntkio.rows import PackedRows, SplitRows, packed
-from cntkio.source import ExplainedStep, PlannedSteps, Sequences, SourcePlan
+from cntkio.source import ExplainedStep, Ledger, PlannedSteps, Sequences, SourcePlan
 from cntkio.storage.remote import Remote
 from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, Budget, GlobalPartition, Partition
@@ -69,9 +69,10 @@ __all__ = [
     "Base64ImageDeserializer", "Budget", "CBFDeserializer", "CTFDeserializer", "CheckpointError", "CntkIoError",
     "CommentedMinibatch", "ConfigError", "CorpusError", "ExplainedStep", "Finding", "Findings", "FormatError",
     "GlobalPartition", "HTKFeatureDeserializer", "HTKMLFBinaryDeserializer", "HTKMLFDeserializer", "HTKMLFReader",
-    "ImageDeserializer", "KaldiDeserializer", "LatticeDeserializer", "Minibatch", "MinibatchData", "MinibatchSource",
-    "MinibatchSourceFromData", "Mixture", "OutOfRangeError", "PackedRows", "Partition", "PlannedSteps", "ReaderConfig",
-    "Record", "Remote", "SequenceMixture", "Sequences", "SourcePlan", "SplitRows", "StreamConfiguration", "StreamDef",
+    "ImageDeserializer", "KaldiDeserializer", "LatticeDeserializer", "Ledger", "Minibatch", "MinibatchData",
+    "MinibatchSource", "MinibatchSourceFromData", "Mixture", "OutOfRangeError", "PackedRows", "Partition",
+    "PlannedSteps", "ReaderConfig", "Record", "Remote", "SequenceMixture", "Sequences", "SourcePlan", "SplitRows",
+    "StreamConfiguration", "StreamDef",
     "StreamDefs", "StreamInformation", "SvmlightDeserializer", "TraceLevel", "TruncatedMinibatchData",
     "UnsupportedError", "UserDeserializer", "UserMinibatchSource", "Value", "Vocabulary", "__version__", "check",
     "infer_streams", "io", "packed", "read_config", "read_ctf", "read_kaldi", "read_svmlight", "read_vocabularies",

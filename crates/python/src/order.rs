@@ -8,7 +8,7 @@ use crate::pool::{as_objects, attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
-    self, Cursor, Delivered, Load, MOST_READS_PASSED, Outcome, Partition, Pause, Pending, Randomization, Reader,
+    self, Cursor, Delivered, LeftOut, Load, MOST_READS_PASSED, Outcome, Partition, Pause, Pending, Randomization, Reader,
     Request, Slots, Stopped, Table, Truncation, Unread, Window,
 };
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -343,6 +343,18 @@ impl TimelineReader {
             state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new() }),
             runner: AtomicUsize::new(0),
         })
+    }
+
+    /// Leave sequences out: `since` has for each sequence 1 + the index of the position in `from_positions`; 0: never.
+    fn leave_out(&self, py: Python<'_>, since: PyReadonlyArray1<'_, u8>, from_positions: Vec<u64>) -> PyResult<()> {
+        let array: LengthsArray = self.lengths.bind(py).extract()?;
+        let since = since.as_slice()?;
+        // The reader indexes both without a check.
+        if since.len() != array.lengths()?.len() || since.iter().any(|&of| usize::from(of) > from_positions.len()) {
+            return Err(PyValueError::new_err("not an entry for each sequence"));
+        }
+        let left_out = LeftOut { since: since.to_vec(), from: from_positions };
+        self.quick(py, |state| state.reader.leave_out(left_out))
     }
 
     /// The array of lengths that the reader was created with.

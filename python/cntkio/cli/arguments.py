@@ -192,12 +192,14 @@ def _add_explain(verb: _Verb) -> None:
     option = verb(
         explain, "print which sequences a step delivers, or which steps deliver a sequence",
         "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
+        "cntkio explain --minibatch-size 256 --steps 7:9 examples/alice/train.ctf",
         "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
     )  # fmt: skip
     _add_corpora(option)
     _add_setting(option)
     option("--rank", type=_whole, default=0, help="the rank to explain (0)")
     option("--step", type=_whole, help="print the sequences of this step, from 0, with file and line")
+    option("--steps", metavar="A:B", help="print the sequences of the steps from A to before B")
     option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
     meaning = "print the steps of the first sweep that deliver this sequence"
     option("--key", metavar="KEY", dest="sequence_key", help=meaning)

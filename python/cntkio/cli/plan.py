@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from cntkio.cli.show import FINE, Facts, complain, described, file_facts, inputs
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan, sweeps_of
+from cntkio.source import ExplainedStep, Ledger, MinibatchSource, SourcePlan, sweeps_of
 from cntkio.survey.figures import OrderFigures, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
 from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, Budget, GlobalPartition, Partition, Size
@@ -29,7 +29,7 @@ _TABLES = (".json", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
 DEALS: dict[str, Callable[[int, int], Partition]]
 DEALS = {"cntk": Partition, "balanced": BalancedPartition, "global": GlobalPartition}
 """For each way in which ranks share the data, the partition of a rank."""
-_ASKED = ("step", "position", "sequence_key")  # options of `explain` that exclude each other
+_ASKED = ("step", "steps", "position", "sequence_key")  # options of `explain` that exclude each other
 
 
 class Setting(NamedTuple):
@@ -181,7 +181,7 @@ def explain(options: Namespace) -> int:
     if len(asked) > 1:
         raise ConfigError(f"{' and '.join(asked)} exclude each other; expected one of them", key="step")
     if not asked:
-        raise ConfigError("nothing to explain; expected --step, --position or --key", key="step")
+        raise ConfigError("nothing to explain; expected --step, --steps, --position or --key", key="step")
     for corpus in separated(options, _corpora(options)):
         _explain(options, setting, corpus)
     return FINE
@@ -275,6 +275,8 @@ def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
             facts.add("key", options.sequence_key)
             listed = ", ".join(f"{step:,}" for step in steps)
             facts.add("steps", steps, listed or "none of this rank in the first sweep")
+        elif options.steps is not None:
+            _add_ledger(facts, plan.ledger(*_range(options.steps)))
         else:
             _add_step(facts, plan.explain(options.step, position=options.position))
         facts.show(as_json=options.json)
@@ -284,11 +286,32 @@ def _add_step(facts: Facts, explained: ExplainedStep) -> None:
     facts.add("step", explained.step)
     facts.add("position", explained.position, f"{explained.position:,} samples, after the step")
     facts.add_all({"sequences": len(explained.keys), "samples": int(explained.num_samples.sum())})
+    _add_delivered(facts, explained)
+
+
+def _range(text: str) -> tuple[int, int]:
+    """Return the bounds of a range of steps, such as `100:110`."""
+    first, colon, last = text.partition(":")
+    if not (first.isdecimal() and colon and last.isdecimal()):
+        raise ConfigError(f"--steps {text!r}: expected two numbers, such as 100:110", key="steps")
+    return int(first), int(last)
+
+
+def _add_ledger(facts: Facts, ledger: Ledger) -> None:
+    facts.add("steps", np.unique(ledger.steps).tolist(), f"{len(ledger.positions):,}")
+    facts.add_all({"sequences": len(ledger), "samples": int(ledger.num_samples.sum())})
+    _add_delivered(facts, ledger, ledger.steps.tolist())
+
+
+def _add_delivered(facts: Facts, explained: ExplainedStep | Ledger, steps: Sequence[int] = ()) -> None:
+    """Add a row for each sequence, with its step if steps are given."""
     places = [origin.places.texts() for origin in explained.origins]
     for row, key in enumerate(explained.keys.tolist()):
         shown = key.decode(errors="replace") if isinstance(key, bytes) else key
         here = [of[row] for of in places]
         first, count = int(explained.first_samples[row]), int(explained.num_samples[row])
-        fields = {"key": shown, "first_sample": first, "samples": count, "places": here}
-        part = f" from sample {first}" if first else ""
-        facts.add_item("delivered", fields, f"  {shown}", f"{', '.join(here)}, {counted(count, 'sample')}{part}")
+        of_step = {"step": steps[row]} if steps else {}
+        fields = {**of_step, "key": shown, "first_sample": first, "samples": count, "places": here}
+        part = f" from sample {first}" * bool(first)
+        label = f"  {steps[row]}  {shown}" if steps else f"  {shown}"
+        facts.add_item("delivered", fields, label, f"{', '.join(here)}, {counted(count, 'sample')}{part}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -20,18 +21,21 @@ from cntkio.arguments import suggests_keywords
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import Concatenation, as_deserializer, order_of_streams
+from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.mixture.minibatches import checked_counts, counts_of
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
+from cntkio.source.omissions import omissions_of
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.storage.spans import span_at
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE, AnyTimeline, Partition, Size, Timeline
 from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights, weights_of, with_weights
+from cntkio.timeline.selection import Omissions
 
 # Options of a source that a part leaves at these values, because the mixture decides them.
 _NO_LIMITS = {"max_samples": INFINITELY_REPEAT, "max_sweeps": INFINITELY_REPEAT}
-_DECIDED_BY_MIXTURE = {"frame_mode": False, "truncation_length": 0, **_NO_LIMITS}
+_DECIDED_BY_MIXTURE = {"frame_mode": False, "truncation_length": 0, "repeat": None, **_NO_LIMITS}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,7 +107,17 @@ class _MixedRecipe(Recipe):
         bounds = together.first_sequences.tolist(), together.first_chunks.tolist(), arrangement.chunk_starts
         weights = Weights(0, tuple(self.counts.values()), (0,) * len(new))
         seed = options.randomization_seed
-        return MixedTimeline(new, arrangement.lengths, *bounds, weights, seed=seed, stop=self.stop)
+        omissions = arrangement.omissions
+        return MixedTimeline(new, arrangement.lengths, *bounds, weights, seed=seed, stop=self.stop, omissions=omissions)
+
+    def omissions(self, options: SourceOptions, table: SequenceTable) -> Omissions | None:
+        asked = [
+            (range(first, last), part.leave_out or {})
+            for (first, last), part in zip(
+                itertools.pairwise(self.first_sequences.tolist()), self.part_options.values(), strict=True
+            )
+        ]
+        return omissions_of(table, asked, options.trace_level)
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
         return {"stop": self.stop, **{name: part.for_checkpoint for name, part in self.part_options.items()}}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,12 @@ from cntkio.formats.contract import Corpus, Utterances
 from cntkio.formats.report import NUM_IN_FULL, first_few
 from cntkio.formats.table import NamedFiles, SequenceTable
 from cntkio.source.join import JoinedTable, join, kept_starts, unused_of
+from cntkio.source.omissions import with_repetitions
 from cntkio.storage.progress import warn
 from cntkio.storage.spans import span_at
 from cntkio.streams import check_definers
 from cntkio.timeline import ChunkRefs
+from cntkio.timeline.selection import Omissions
 
 # --------------------------------------------------------------------------------------------------------------
 # The utterances of joined corpora that fit: their lengths agree, and no corpus calls them invalid or broken.
@@ -202,6 +204,14 @@ class Arrangement:
     # Whether a corpus asks for CNTK 2.7's own treatment of errors, and of minibatches whose utterances are all
     # invalid: they are delivered empty.
     is_literal: bool
+    omissions: Omissions | None = None  # items that are left out; None: nothing is
+
+    def without(self, omissions: Omissions) -> Arrangement:
+        """Return the arrangement without some sequences of the table."""
+        if self.finder is not None:
+            num_frames = self.tables[0].lengths[self.partner(0, np.arange(self.table.num_sequences))]
+            omissions = omissions._replace(since=np.repeat(omissions.since, num_frames))
+        return dataclasses.replace(self, omissions=omissions)
 
     def locate(self, items: npt.NDArray[np.int64]) -> Located:
         """Return the sequences of items."""
@@ -251,6 +261,7 @@ def arrange(
     strict: bool = False,
     longest: int | None = None,
     trace_level: int = 1,
+    repeat: Mapping[Any, int] | None = None,
 ) -> Arrangement:
     """Arrange corpora: join them by key, and judge their utterances.
 
@@ -261,6 +272,7 @@ def arrange(
         longest: Frames of the longest utterance. Unusable utterances are skipped, not refused, as in CNTK's old reader;
             None: each corpus decides.
         trace_level: Whether sequences that are left out are logged: not at level 0.
+        repeat: For some keys how often the order has the sequence.
 
     Raises:
         ConfigError: A corpus cannot be joined, cannot be the first, or cannot be cut into frames.
@@ -278,7 +290,7 @@ def arrange(
     left_out: tuple[int, ...] = (0,)
     skipped: dict[str, int] = {}
     # Skipping takes a joined table, even of a single corpus.
-    if longest is not None or len(corpora) > 1:
+    if longest is not None or len(corpora) > 1 or repeat:
         patterns = [of_corpus.is_pattern for of_corpus in traits]
         joined = join(tables, defining=_defining(corpora), patterns=patterns)
         if longest is not None:
@@ -290,6 +302,7 @@ def arrange(
             if complaint is not None:
                 warn(trace_level, "%s", complaint)
             joined = _judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict, trace_level=trace_level)
+        joined = with_repetitions(joined, repeat) if repeat else joined
         table, partners = joined, joined.partners
         # A key that the first corpus repeats has the same partner each time.
         each = zip(tables, partners, strict=True)

@@ -28,6 +28,7 @@ from cntkio.formats.contract import Corpus
 from cntkio.formats.corpus import differences_of_files
 from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import Arrangement
+from cntkio.source.omissions import different_omissions
 from cntkio.source.pipeline import Epoch, Pipeline
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.timeline import AnyTimeline, Bookmark
@@ -214,7 +215,9 @@ class SourceProgress:
         settings = self._settings(epoch)
         span = {} if epoch.span is None else {"epoch": list(epoch.span)}
         state = {"version": _VERSION, "timeline": timeline, "settings": settings, **self._fingerprints()}
-        return {**state, **span, **self._recipe.epoch_state(epoch.number)}
+        omissions = self._arrangement.omissions
+        left_out = {} if omissions is None else {"left_out": omissions.sums}
+        return {**state, **span, **left_out, **self._recipe.epoch_state(epoch.number)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go to the position of a `state`, which `_check` may refuse."""
@@ -269,6 +272,9 @@ class SourceProgress:
                 before, now = _counts(saved_order), _counts(order)
                 shown = before, now + " with other keys, lengths or bounds" * (before == now)
                 different = [_Difference("sequences", saved_order["digest"], order["digest"], shown)]
+        if "left_out" in state or self._arrangement.omissions is not None:
+            omitted = different_omissions(state.get("left_out"), self._arrangement.omissions, state["timeline"])
+            different += [_Difference(name, saved, here) for name, saved, here in omitted]
         if different:
             raise CheckpointError(
                 "the state does not fit this source: " + "; ".join(each.text() for each in different),

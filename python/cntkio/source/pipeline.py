@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import bisect
 import operator
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -73,6 +73,16 @@ class Standing(NamedTuple):
     bookmark: Bookmark
     num_invalid: int  # number of invalid utterances
     accounts: Accounts = ()
+
+    def error_counts(self) -> dict[str, int]:
+        """Return the errors so far, by kind."""
+        counts = sum((costs.errors for account in self.accounts for costs in account.costs), Counter[str]())
+        counts["invalid utterance"] += self.num_invalid
+        return dict(+counts)  # without counts of 0
+
+    def warning_counts(self) -> dict[str, int]:
+        """Return the warnings so far, by kind."""
+        return dict(sum((costs.warnings for account in self.accounts for costs in account.costs), Counter[str]()))
 
 
 class DeliveredCounts(NamedTuple):

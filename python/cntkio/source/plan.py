@@ -218,13 +218,54 @@ class ExplainedStep(Displayed):
     end_of_sweep: bool
 
     def _description(self) -> Description:
-        places = [_texts(origin) for origin in self.origins]
-        keys = list(map(str, self.keys.tolist()))
-        numbers = (self.first_samples.tolist(), self.num_samples.tolist())
-        rows = [tuple(map(str, row)) for row in zip(keys, *numbers, *places, strict=True)]
-        title = f"Step {self.step}: {counted(len(keys), 'sequence')}, {counted(int(sum(numbers[1])), 'sample')}"
-        names = [f"place {index}" if len(places) > 1 else "place" for index in range(len(places))]
-        return Description(title, ("key", "first sample", "samples", *names), rows, has_head=True)
+        sequences, samples = counted(len(self.keys), "sequence"), counted(int(self.num_samples.sum()), "sample")
+        return _of_rows(f"Step {self.step}: {sequences}, {samples}", self, {})
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Ledger(Displayed):
+    """The sequences of consecutive steps: a row for each sequence, in delivered order.
+
+    Attributes:
+        steps: Step of each row, int64.
+        positions: Position on the timeline after each of the steps, uint64; not one for each row.
+        keys: Key of each row, as in `Minibatch.keys_of_sequences`.
+        first_samples: First sample of the row that is delivered, int64.
+        num_samples: Number of samples of the row that are delivered, int64.
+        origins: For each deserializer, where the sequences are.
+    """
+
+    steps: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.uint64]
+    keys: npt.NDArray[Any]
+    first_samples: npt.NDArray[np.int64]
+    num_samples: npt.NDArray[np.int64]
+    origins: list[PlannedOrigin]
+
+    @classmethod
+    def of(cls, explained: Sequence[ExplainedStep]) -> Ledger:
+        """Join at least one step."""
+        steps = np.repeat([one.step for one in explained], [len(one.keys) for one in explained])
+        keys = np.concatenate([one.keys for one in explained])
+        first_samples = np.concatenate([one.first_samples for one in explained])
+        num_samples = np.concatenate([one.num_samples for one in explained])
+        origins = [
+            dataclasses.replace(
+                of_one[0],
+                sequences=np.concatenate([origin.sequences for origin in of_one]),
+                chunks=np.concatenate([origin.chunks for origin in of_one]),
+            )
+            for of_one in zip(*(one.origins for one in explained), strict=True)
+        ]
+        positions = np.array([one.position for one in explained], np.uint64)
+        return cls(steps, positions, keys, first_samples, num_samples, origins)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def _description(self) -> Description:
+        title = f"Ledger: {counted(len(self), 'sequence')} in {counted(len(self.positions), 'step')}"
+        return _of_rows(title, self, {"step": self.steps})
 
 
 class SourcePlan(Displayed):
@@ -344,6 +385,33 @@ class SourcePlan(Displayed):
             step, hand_over, index = self._find_position(position, timeline)
         else:
             raise ConfigError(f"step is {step} and position is {position}; expected exactly one of the two", key="step")
+        return self._explained(step, hand_over, index)
+
+    def ledger(self, first: int, last: int) -> Ledger:
+        """Return the sequences of the steps from `first` to before `last`, as a table. It ends where the data end.
+
+        It needs the index alone, and takes as long as `explain`, however many steps there are. (docs/ledger.md)
+
+        Raises:
+            ConfigError: `last` is not above `first`; or the data end before the first step, or it is too far away.
+            CorpusError: An error that the source raises before the last of these steps.
+        """
+        if whole_number("last", last) <= whole_number("first", first, least=0):
+            raise ConfigError(f"first is {first} and last is {last}; expected a larger last", key="last")
+        timeline = self._begin()
+        self._require_few(timeline, last)
+        passed, explained = self._pass(timeline, first, LARGEST_WORD), list[ExplainedStep]()
+        for begin, hand_over in self._hand_overs(timeline, NoChunks(), passed, min(last - passed, _MOST_AT_ONCE)):
+            passed = begin + hand_over.num_minibatches
+            for step in range(max(begin, first), min(passed, last)):
+                explained.append(self._explained(step, hand_over, step - begin))
+            if passed >= last:
+                break
+        if not explained:
+            raise ConfigError(f"first is {first}, but the data end after {passed} steps", key="first")
+        return Ledger.of(explained)
+
+    def _explained(self, step: int, hand_over: HandOver, index: int) -> ExplainedStep:
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
         # A selector adds the order of the first corpus first.
         order_of_first = orders[0]
@@ -533,6 +601,16 @@ def _sums(order: PackOrder, lengths: _Indices, cost: tuple[float, float]) -> tup
         return num_sequences, num_samples, order.parts.num_slots * order.parts.num_steps, costs
     longest = np.maximum.reduceat(np.append(lengths, 0), bounds[:-1])  # of an empty minibatch: any number
     return num_sequences, num_samples, num_sequences * longest, costs
+
+
+def _of_rows(title: str, found: ExplainedStep | Ledger, first: Mapping[str, npt.NDArray[Any]]) -> Description:
+    """Describe sequences, with further columns before theirs."""
+    columns = {**first, "key": found.keys, "first sample": found.first_samples, "samples": found.num_samples}
+    places = [_texts(origin) for origin in found.origins]
+    texts = [column.tolist() for column in columns.values()]
+    rows = [tuple(map(str, row)) for row in zip(*texts, *places, strict=True)]
+    names = [f"place {index}" if len(places) > 1 else "place" for index in range(len(places))]
+    return Description(title, (*columns, *names), rows, has_head=True)
 
 
 def _texts(origin: PlannedOrigin) -> list[str]:

@@ -20,9 +20,12 @@ from cntkio.arguments import flag, is_whole
 from cntkio.errors import ConfigError, OutOfRangeError
 from cntkio.formats.contract import Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import as_deserializer
+from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import Arrangement
+from cntkio.source.omissions import checked_omissions, omissions_of
 from cntkio.source.pipeline import Request
 from cntkio.timeline import INFINITELY_REPEAT, AnyTimeline, Partition, Size, Timeline, Window, python_window
+from cntkio.timeline.selection import Omissions
 from cntkio.timeline.user_timeline import UserTimeline
 
 # The indexing pass parses chunks before the partition is known, so limit how much it parses.
@@ -50,6 +53,8 @@ class SourceOptions:
     crosses_sweeps: bool
     local_timeline: bool
     trace_level: int
+    leave_out: Any
+    repeat: Any
 
     def __post_init__(self) -> None:
         if not self.described:
@@ -64,6 +69,9 @@ class SourceOptions:
             message = f"frame_mode and truncation_length={self.truncation_length} exclude each other"
             raise ConfigError(message, key="truncation_length")
         self.window  # noqa: B018 - checks both windows
+        if self.leave_out is not None:
+            # An iterator can be read only once, and a worker may not have the file.
+            object.__setattr__(self, "leave_out", checked_omissions(self.leave_out))
 
     @functools.cached_property
     def described(self) -> list[Deserializer]:
@@ -188,8 +196,20 @@ class Recipe:
         `lengths_in_chunk` gives the lengths of a chunk's sequences, after it has loaded the chunk.
         """
         if corpora[0].index.joins == "alone":
+            for name in ("leave_out", "repeat"):
+                if getattr(options, name):
+                    message = f"user-defined deserializers take no {name}; with timeline='global' they do"
+                    raise ConfigError(message, key=name)
             return UserTimeline(corpora[0].table.num_chunks, lengths_in_chunk, **options.for_user_timeline)
-        return Timeline(arrangement.lengths, arrangement.chunk_starts, **options.for_timeline, loads_parts=loads_parts)
+        table = arrangement.lengths, arrangement.chunk_starts
+        omissions = arrangement.omissions
+        return Timeline(*table, **options.for_timeline, loads_parts=loads_parts, omissions=omissions)
+
+    def omissions(self, options: SourceOptions, table: SequenceTable) -> Omissions | None:
+        """Return the sequences that are left out of the table."""
+        if not options.leave_out:
+            return None
+        return omissions_of(table, [(range(table.num_sequences), options.leave_out)], options.trace_level)
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
         return options.for_checkpoint

@@ -17,7 +17,6 @@ import dataclasses
 import enum
 import inspect
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, overload
@@ -37,7 +36,7 @@ from cntkio.source.checkpoint import SourceProgress
 from cntkio.source.chunks import ChunkStore
 from cntkio.source.packing import Packer
 from cntkio.source.pipeline import DeliveredCounts, Pipeline, Request
-from cntkio.source.plan import SourcePlan
+from cntkio.source.plan import Ledger, SourcePlan
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.source.selecting import Chunks, Selector
 from cntkio.streams import StorageFormat, StreamInformation, StreamsByName
@@ -52,6 +51,7 @@ from cntkio.timeline import (
     checked_partition,
 )
 from cntkio.timeline.budget import check_largest, checked_size
+from cntkio.timeline.state import settings_of
 
 Key = TypeVar("Key")
 """Type of the keys of an `input_map`."""
@@ -85,7 +85,11 @@ class Assembly:
                 strict=options.strict,
                 longest=recipe.longest_utterance,
                 trace_level=options.trace_level,
+                repeat=options.repeat or {},
             )
+            omissions = recipe.omissions(options, self.arrangement.table)
+            if omissions is not None:
+                self.arrangement = self.arrangement.without(omissions)
             keeps_all = recipe.keeps_data_in_memory(options)
             chunks = ChunkStore(
                 self.corpora,
@@ -187,6 +191,8 @@ class MinibatchSource(Displayed, StreamsByName):
         crosses_sweeps: Whether a minibatch continues into the next sweep. In configured readers it does not.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
             readers samples of all partitions count, including samples that other partitions deliver.
+        leave_out: Keys that are not delivered, or a file of keys; or ``{position: keys}``. (docs/ledger.md)
+        repeat: For some keys how often a sweep has them.
         recipe: The decisions of another kind of source; None: a plain source. (`cntkio.source.recipe`)
 
     Attributes:
@@ -237,6 +243,8 @@ class MinibatchSource(Displayed, StreamsByName):
         right_splice: int = 0,
         crosses_sweeps: bool = True,
         local_timeline: bool = True,
+        leave_out: Any = None,
+        repeat: Mapping[Any, int] | None = None,
         recipe: Recipe | None = None,
     ) -> None:
         options = SourceOptions.of(locals())  # as the first statement, so that the arguments are the only names
@@ -264,8 +272,7 @@ class MinibatchSource(Displayed, StreamsByName):
             ConfigError: The file cannot be read as a configuration, or asks for something that cntkio does not have.
             OSError: A file cannot be read.
         """
-        # Imported late, because the module of configurations imports this module.
-        from cntkio.config import read_config
+        from cntkio.config import read_config  # late, because that module imports this one
 
         source = read_config(path, *overrides, section=section).open()
         assert isinstance(source, cls)
@@ -278,17 +285,7 @@ class MinibatchSource(Displayed, StreamsByName):
         return list(self.assembly.streams)
 
     def _description(self) -> Description:
-        try:
-            sequences, samples = counted(self.num_sequences, "sequence"), counted(self.num_samples, "sample")
-            counts = f"{sequences} of {samples} in {counted(self.num_chunks, 'chunk')}"
-        except CorpusError:  # user-defined deserializers on their own timeline
-            counts = "sequences of a user-defined deserializer"
-        order = "randomized" if self.is_randomized else "in order"
-        end = "with an end" if self.span is None else "samples {:,} to {:,}".format(*self.span)
-        end = "without end" if self.is_infinite() else end
-        infos = self.stream_infos()
-        rows = [(info.name, info.form, "defines the minibatch size" * info.defines_mb_size) for info in infos]
-        return Description(f"{type(self).__name__}: {counts}; {order}, {end}", ("stream", "samples are", ""), rows)
+        return _described(self)
 
     def is_infinite(self) -> bool:
         """Return whether the data never end."""
@@ -335,16 +332,12 @@ class MinibatchSource(Displayed, StreamsByName):
     @property
     def error_counts(self) -> dict[str, int]:
         """Errors that were forgiven so far, by kind, over all deserializers."""
-        delivered = self._pipeline.delivered
-        counts = sum((costs.errors for account in delivered.accounts for costs in account.costs), Counter[str]())
-        counts["invalid utterance"] += delivered.num_invalid
-        return dict(+counts)  # without counts of 0
+        return self._pipeline.delivered.error_counts()
 
     @property
     def warning_counts(self) -> dict[str, int]:
         """Warnings so far, by kind, over all deserializers."""
-        accounts = self._pipeline.delivered.accounts
-        return dict(sum((costs.warnings for account in accounts for costs in account.costs), Counter[str]()))
+        return self._pipeline.delivered.warning_counts()
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -439,11 +432,7 @@ class MinibatchSource(Displayed, StreamsByName):
         Args:
             partition: The share to deliver, of any kind, as for `read`; in place of the two numbers.
         """
-        if partition is None:
-            partition = _partition(num_data_partitions, partition_index)
-        elif (num_data_partitions, partition_index) != (None, None):
-            raise ConfigError("partition excludes num_data_partitions and partition_index", key="partition")
-        share = partition
+        share = _partition(num_data_partitions, partition_index, partition)
         return Results(lambda: self.read(minibatch_size_in_samples, share))
 
     def pieces(self) -> AbstractContextManager[Pieces]:
@@ -467,6 +456,17 @@ class MinibatchSource(Displayed, StreamsByName):
         """
         request = self._request(minibatch_size_in_samples, partition)
         return self.assembly.plan(request, is_here=from_here)
+
+    def ledger(
+        self, first: int, last: int, minibatch_size_in_samples: Size | None = None, partition: Partition = WHOLE
+    ) -> Ledger:
+        """Return the sequences of the steps from `first` to before `last`, as `SourcePlan.ledger`. (docs/ledger.md)
+
+        Without a size, size and partition are those of the last read, or of the state that was loaded.
+        """
+        if minibatch_size_in_samples is None:
+            minibatch_size_in_samples, partition = settings_of(self.state_dict()["timeline"])
+        return self.plan(minibatch_size_in_samples, partition).ledger(first, last)
 
     def skip(self, num_steps: int, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> None:
         """Skip a number of reads, without reading data. It raises the same errors as `plan`."""
@@ -569,8 +569,26 @@ class MinibatchSource(Displayed, StreamsByName):
         self.close()
 
 
-def _partition(count: int | None, index: int | None) -> Partition:
-    """Return the share of two arguments of CNTK."""
+def _described(source: MinibatchSource) -> Description:
+    try:
+        sequences, samples = counted(source.num_sequences, "sequence"), counted(source.num_samples, "sample")
+        counts = f"{sequences} of {samples} in {counted(source.num_chunks, 'chunk')}"
+    except CorpusError:  # user-defined deserializers on their own timeline
+        counts = "sequences of a user-defined deserializer"
+    order = "randomized" if source.is_randomized else "in order"
+    end = "with an end" if source.span is None else "samples {:,} to {:,}".format(*source.span)
+    end = "without end" if source.is_infinite() else end
+    infos = source.stream_infos()
+    rows = [(info.name, info.form, "defines the minibatch size" * info.defines_mb_size) for info in infos]
+    return Description(f"{type(source).__name__}: {counts}; {order}, {end}", ("stream", "samples are", ""), rows)
+
+
+def _partition(count: int | None, index: int | None, partition: Partition | None = None) -> Partition:
+    """Return the share of two arguments of CNTK, or the partition that is given in their place."""
+    if partition is not None:
+        if (count, index) != (None, None):
+            raise ConfigError("partition excludes num_data_partitions and partition_index", key="partition")
+        return partition
     count, index = 1 if count is None else count, 0 if index is None else index
     return WHOLE if (index, count) == (0, 1) else Partition(index, count)
 

@@ -29,7 +29,7 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool
 from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, Rounds, check_change
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
-from cntkio.timeline.selection import Plan, Reads, Selection
+from cntkio.timeline.selection import Omissions, Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
 from cntkio.timeline.timeline import POSITION, Timeline
 from cntkio.timeline.window import LARGEST_WORD, Limits
@@ -174,13 +174,6 @@ class _Page(NamedTuple):
     numbers: dict[Cursor, int]
 
 
-def _kept(run: _Run, budget: Budget) -> npt.NDArray[np.intp]:
-    """Return the indices of the sequences that the budget does not drop."""
-    if budget.oversize != "drop":
-        return np.arange(len(run.lengths))
-    return np.flatnonzero(run.lengths <= budget.longest)
-
-
 class _Bookmark(NamedTuple):
     """Position of the timeline, and the other values that the next read needs."""
 
@@ -233,6 +226,7 @@ class MixedTimeline:
         weights: The weights from position 0 on.
         seed: Seed of the order of a pool's minibatches.
         stop: Whether the data end with the first part that has delivered a sweep, with the last, or never.
+        omissions: Sequences that are left out from some positions on.
     """
 
     def __init__(
@@ -246,7 +240,9 @@ class MixedTimeline:
         *,
         seed: int = 0,
         stop: str = "forever",
+        omissions: Omissions | None = None,
     ) -> None:
+        self._omissions = omissions
         self.checkpoint_settings: Mapping[str, Any] = {}
         # The lists of first sequences and first chunks have another entry, the total.
         self._new_parts = [*zip(timelines, first_sequences, first_chunks, strict=False)]
@@ -354,6 +350,15 @@ class MixedTimeline:
                 return page, page.numbers[self.at], run.between(page.cursors[0].position, run.end)
             self.at = page.cursors[-1]  # everything in it was left out
 
+    def _kept(self, run: _Run, budget: Budget) -> npt.NDArray[np.intp]:
+        """Return the indices of the sequences that are neither left out nor dropped by the budget."""
+        if budget.oversize != "drop" and self._omissions is None:
+            return np.arange(len(run.lengths))
+        kept = run.lengths <= (budget.longest if budget.oversize == "drop" else LARGEST_WORD)
+        return np.flatnonzero(
+            kept if self._omissions is None else kept & self._omissions.keep(run.sequences, run.first)
+        )
+
     def _cut(self, position: int, budget: Budget) -> _Page:
         """Cut the next page."""
         core = budget.for_core()
@@ -361,7 +366,7 @@ class MixedTimeline:
             count = _LEAST_RUN
             while True:
                 run, is_end = self.run(position, count)
-                kept = _kept(run, budget)
+                kept = self._kept(run, budget)
                 order, loads, bounds = core.batches(run.lengths[kept], 0)
                 if is_end or len(bounds) > 2:
                     break
@@ -376,7 +381,7 @@ class MixedTimeline:
             cursors[:1] = [Cursor(position)] * bool(cursors)
         else:
             run = self._pool(position, budget, budget.pool)
-            kept = _kept(run, budget)
+            kept = self._kept(run, budget)
             order, loads, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64)
             after = run.end
             # The pool's end is in the state, because weights change there. A pool that has not begun is only a
@@ -393,7 +398,7 @@ class MixedTimeline:
         count = min(size, 1 << 20) + 1
         while True:
             run, is_end = self.run(position, count)
-            kept = _kept(run, budget)
+            kept = self._kept(run, budget)
             amounts = np.cumsum(run.lengths[kept] if budget.pool_unit == "samples" else np.ones(len(kept), np.int64))
             num_in_pool = max(int(np.searchsorted(amounts, size, side="right")), 1)
             if num_in_pool < len(kept):

@@ -302,6 +302,8 @@ class RoundsOfSweeps(ReadMode):
         if count > num_sequences and self._drops:
             why = "with remainder='drop' nothing would be delivered; remainder='repeat' gives a sequence to each"
             raise ConfigError(f"{count} partitions share {num_sequences} sequences: {why}", key="remainder")
+        # A read passes more than its share if sequences are not delivered, and a budget has no share.
+        self._goes_back = self.smaller.budget is not None or self.num_dropped > 0
         self._longest = 1 if self.larger.counts_sequences else int(self._reader.lengths.max(initial=1))
         # With at least this many sequences left in the sweep, enough for another round are left.
         self._num_certain = count + self.num_dropped + self.num_in_pool
@@ -315,7 +317,7 @@ class RoundsOfSweeps(ReadMode):
             before = self._reader.cursor
             delivery = self.smaller.read(num_rounds * self.partition.count)
             is_near_end = delivery is None or delivery.selection.end_of_sweep or self._num_left < self._num_certain
-            if self.smaller.budget is not None and is_near_end:
+            if self._goes_back and is_near_end:
                 self._reader.rewind(before)
             elif delivery is not None and len(delivery.bookmarks) >= self.partition.count:
                 return self._own_of_rounds(delivery)
@@ -366,7 +368,7 @@ class RoundsOfSweeps(ReadMode):
 
     def _num_reads_in_the_sweep(self) -> int:
         """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
-        if self.smaller.budget is not None:
+        if self._goes_back:
             return _LARGEST_SHARE  # `read` goes back if it comes too close to the end of the sweep
         num_samples, position = self._reader.num_samples, self._reader.cursor.position
         left = self._num_left if self.larger.counts_sequences else num_samples - position % num_samples
@@ -453,12 +455,14 @@ class Budgets:
         self.check(reader.lengths, share, partition)
         return WholeSequences.of(reader, NO_LIMIT, partition, budget=share.for_core())
 
-    def rounds(self, reader: TimelineReader, budget: Budget, partition: Partition) -> RoundsOfSweeps:
+    def rounds(
+        self, reader: TimelineReader, budget: Budget, partition: Partition, num_left_out: int = 0
+    ) -> RoundsOfSweeps:
         """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
-        return RoundsOfSweeps(mode, mode, 0, partition, num_dropped, budget.pool or 0)
+        return RoundsOfSweeps(mode, mode, 0, partition, num_dropped + num_left_out, budget.pool or 0)
 
     def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
         """Go to a minibatch of the pool that begins at the reader's position, if the pool has it."""

@@ -159,6 +159,30 @@ class Reads(NamedTuple):
         return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [bookmark])
 
 
+MOST_OMISSIONS = 255
+"""Largest number of positions from which on sequences are left out: the core counts them in 8 bits."""
+
+
+class Omissions(NamedTuple):
+    """Sequences that are left out from some positions on. They keep their places in the order.
+
+    Attributes:
+        since: For each sequence of the table 1 + the index of the position from which on it is left out; 0: never.
+        positions: The positions, ascending.
+        sums: For each position a row of a state: the position, the number of sequences, and a checksum of them.
+    """
+
+    since: npt.NDArray[np.uint8]
+    positions: list[int]
+    sums: list[list[Any]]
+
+    def keep(self, sequences: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.bool_]:
+        """Return which sequences are delivered, if they have the positions from `first` on, one each."""
+        begins = np.array([2**63 - 1, *self.positions])[self.since[sequences]]
+        kept: npt.NDArray[np.bool_] = np.arange(first, first + len(sequences)) < begins
+        return kept
+
+
 class ChunkPart(NamedTuple):
     """The sequences of a chunk that a reader needs if it loads only its own share.
 

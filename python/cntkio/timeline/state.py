@@ -220,6 +220,15 @@ def has_begun(json: Mapping[str, Any]) -> bool:
     return "minibatch_size" in json
 
 
+def settings_of(json: Mapping[str, Any]) -> tuple[Size, Partition]:
+    """Return the size and the partition of the last read before a state."""
+    settings = State.from_json(json).settings
+    if settings is None:
+        message = "nothing was read, so the size of minibatches is unknown; give minibatch_size_in_samples"
+        raise ConfigError(message, key="minibatch_size_in_samples")
+    return settings
+
+
 def has_ended(json: Mapping[str, Any], end: int) -> bool:
     """Return whether nothing follows a state if the data end at a position."""
     position = position_of(json)

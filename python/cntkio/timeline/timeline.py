@@ -31,7 +31,7 @@ from cntkio.timeline.modes import (
     is_same_deal,
 )
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
-from cntkio.timeline.selection import Bookmarks, Parts, Plan, Reads, Selection
+from cntkio.timeline.selection import Bookmarks, Omissions, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
 from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
 
@@ -211,6 +211,7 @@ class Timeline:
         only_full: Whether to skip reads that pass fewer samples than the size. If a sweep is shorter than the size,
             nothing is skipped.
         loads_parts: Whether global partitions may name parts of chunks to load, in place of chunks.
+        omissions: Sequences that are left out from some positions on.
 
     Attributes:
         num_samples: Samples in a sweep.
@@ -250,6 +251,7 @@ class Timeline:
         num_rows: int = 0,
         only_full: bool = False,
         loads_parts: bool = False,
+        omissions: Omissions | None = None,
     ) -> None:
         limits = checked_limits(seed, max_samples, max_sweeps, truncation_length)
         if right_splice and not 0 < right_splice < truncation_length:
@@ -268,9 +270,10 @@ class Timeline:
         if window is not None:
             numbers[f"window_in_{window.unit}"] = min(window.size, LARGEST_WORD)
         starts = np.ascontiguousarray(chunk_starts, np.int64)
-        self._new_reader = functools.partial(TimelineReader, lengths, starts, **numbers)
+        self._omissions = omissions
+        self._make = functools.partial(TimelineReader, lengths, starts, **numbers)
         # The end follows below, because it needs the number of samples.
-        self._reader = self._new_reader(end=0)
+        self._reader = self._new_reader()
         self.num_samples: int = self._reader.num_samples
         self._is_randomized = window is not None
         self._window = window
@@ -288,6 +291,12 @@ class Timeline:
         self._turns: InTurn | DealtAhead | None = None  # the part of the mode that knows the turns of workers
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
         self._needs = Needs(self._reader)
+
+    def _new_reader(self) -> TimelineReader:
+        reader = self._make(end=0)
+        if self._omissions is not None:
+            reader.leave_out(self._omissions.since, self._omissions.positions)
+        return reader
 
     @functools.cached_property
     def _budgets(self) -> Budgets:
@@ -418,12 +427,13 @@ class Timeline:
             why = "the slots of truncated minibatches are shared out evenly anyway"
             message = f"{option} and balanced partitions exclude each other: {why}"
             raise ConfigError(message, key="truncation_length")
+        num_left_out = 0 if self._omissions is None else int(np.count_nonzero(self._omissions.since))
         if isinstance(size, Budget):
-            return self._budgets.rounds(self._reader, size, partition)
+            return self._budgets.rounds(self._reader, size, partition, num_left_out)
         share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
         smaller = WholeSequences(self._reader, max(1, share), counts_sequences=self._counts_sequences)
         larger = dataclasses.replace(smaller, share=share + 1)
-        return RoundsOfSweeps(larger, smaller, num_larger, partition)
+        return RoundsOfSweeps(larger, smaller, num_larger, partition, num_left_out)
 
     def _slots(self) -> Slots:
         return self._reader.pending if self._is_truncated else []
@@ -438,7 +448,7 @@ class Timeline:
         """Go back to a bookmark: cheap over one read; from further on, the order of the sweep is computed again."""
         # The thread of the parent that may have been in a read is not in the child.
         if in_child:
-            self._reader, self._ahead = self._new_reader(end=0), None
+            self._reader, self._ahead = self._new_reader(), None
             self._needs = Needs(self._reader)
         is_same = (bookmark.settings, bookmark.course) == (self._settings, self._course)
         # Dealt reads stay valid while the size, the partition and the end are the same.

@@ -35,7 +35,7 @@ use crate::lengths::Lengths;
 pub use batches::{Batches, Limits, Pool, batches, cut};
 pub use deal::{Load, deal, deal_rows};
 pub use plan::{Randomization, Window, chunk_order};
-pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
+pub use reader::{Cursor, Delivered, LeftOut, Outcome, Reader, Request};
 pub use rows::{Cost, cells_in_rows};
 pub use shares::{Kept, Sequences, Shares};
 pub use shuffle::{rolling_order, shuffled};

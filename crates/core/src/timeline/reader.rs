@@ -120,6 +120,24 @@ impl OpenPool {
     }
 }
 
+/// Sequences that are left out of the data from some positions on. They keep their places in the order.
+#[derive(Debug, Clone, Default)]
+pub struct LeftOut {
+    /// For each sequence 1 + the index in `from` of the position from which on it is left out; 0: never.
+    pub since: Vec<u8>,
+    /// The positions.
+    pub from: Vec<u64>,
+}
+
+impl LeftOut {
+    /// Whether a sequence with its place at `position` is left out.
+    #[inline]
+    fn has(&self, sequence: u32, position: u64) -> bool {
+        let since = usize::from(self.since[sequence as usize]);
+        since > 0 && position >= self.from[since - 1]
+    }
+}
+
 /// A reader of the timeline.
 pub struct Reader {
     randomization: Option<Randomization>,
@@ -137,6 +155,8 @@ pub struct Reader {
     plan: Option<Arc<SweepPlan>>,
     /// The pool that was read last.
     open: Option<OpenPool>,
+    /// None: nothing is left out.
+    left_out: Option<Arc<LeftOut>>,
 }
 
 impl Reader {
@@ -168,7 +188,13 @@ impl Reader {
             order: None,
             plan: None,
             open: None,
+            left_out: None,
         }
+    }
+
+    /// Leave sequences out. `since` has an entry for each sequence, and no entry is above the number of positions.
+    pub fn leave_out(&mut self, left_out: LeftOut) {
+        self.left_out = Some(Arc::new(left_out));
     }
 
     /// Samples in a sweep.
@@ -334,10 +360,12 @@ impl Reader {
             Some(pool) => reader.read_pooled(table, request, pool, out, pause),
         };
         let mut outcome = read(self, out)?;
-        if !request.limits.is_some_and(|limits| limits.only_full) {
+        let only_full = request.limits.is_some_and(|limits| limits.only_full);
+        if !only_full && (self.left_out.is_none() || request.limits.is_none()) {
             return Ok(outcome);
         }
-        // `only_full` leaves the remainder of a pool or a sweep out, and what follows it may be a full minibatch.
+        // `only_full` leaves the remainder of a pool or a sweep out, and what follows it may be a full minibatch. The
+        // rest of a sweep may also consist of sequences that are left out.
         let begin = self.cursor.position;
         while outcome.is_empty && !outcome.ended {
             outcome = read(self, out)?;
@@ -346,7 +374,7 @@ impl Reader {
         }
         // The last delivered minibatch of a sweep carries the flag, so this looks for another minibatch before the end.
         let (after, previous, num_delivered) = (self.cursor, self.previous, out.len());
-        while !outcome.end_of_sweep && !outcome.ended && self.cursor.batch == 0 {
+        while only_full && !outcome.end_of_sweep && !outcome.ended && self.cursor.batch == 0 {
             let ahead = read(self, out)?;
             if !ahead.is_empty {
                 out.truncate(num_delivered);
@@ -522,6 +550,7 @@ impl Reader {
         if !is_even
             || !is_whole
             || request.limits.is_some()
+            || self.left_out.is_some()
             || position >= self.end.min(until)
             || !position.is_multiple_of(length)
         {
@@ -591,17 +620,19 @@ impl Reader {
         let partition = request.partition;
         let first_sweep = cursor.position / samples;
         let (mut taken, mut passed) = (0, 0);
-        let (mut nothing_yet, before) = (true, out.len());
+        let (mut nothing_yet, before, begin_sweep) = (true, out.len(), cursor.sweep);
         let mut turn = cursor.count % partition.count;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let (mut tally, longest) = (request.limits.map(Tally::new), request.longest());
+        let left_out = self.left_out.as_deref();
         // Without limits, a full minibatch ends at once: foreign sequences after it remain for the next read, as in
-        // CNTK.
-        while tally.is_some() || (taken < request.share && passed < request.passed) {
+        // CNTK. Sequences that are left out are passed, so that the data do not end with a read of nothing else.
+        while tally.is_some() || left_out.is_some() || (taken < request.share && passed < request.passed) {
             let samples = table.lengths.get(cursor.index as usize);
             let length = u64::from(samples);
-            let counted = request.count(length);
-            let is_ours = turn == partition.index && samples <= longest;
+            let is_left_out = left_out.is_some_and(|left_out| left_out.has(cursor.index, cursor.position));
+            let counted = if is_left_out { 0 } else { request.count(length) };
+            let is_ours = turn == partition.index && samples <= longest && !is_left_out;
             let is_full = |tally: Tally| is_ours && !tally.fits(samples, samples);
             if !nothing_yet
                 && ((is_ours && taken + counted > request.share)
@@ -633,7 +664,9 @@ impl Reader {
                 if cursor.index == self.num_sequences {
                     (cursor.index, cursor.rank) = (0, 0);
                     cursor.sweep += 1;
-                    if !request.crosses_sweeps {
+                    // All sequences that would be this partition's may be left out.
+                    let is_futile = left_out.is_some() && nothing_yet && cursor.sweep - begin_sweep > partition.count;
+                    if !request.crosses_sweeps || is_futile {
                         break;
                     }
                 }
@@ -646,7 +679,9 @@ impl Reader {
                 }
             }
         }
-        let (end_of_sweep, ended) = (first_sweep != cursor.position / samples, cursor.position >= self.end);
+        let is_futile = left_out.is_some() && nothing_yet && cursor.sweep - begin_sweep > partition.count;
+        let end_of_sweep = first_sweep != cursor.position / samples;
+        let ended = cursor.position >= self.end || is_futile;
         if (end_of_sweep || ended) && tally.is_some_and(|tally| !tally.is_delivered_last()) {
             out.truncate(before);
             nothing_yet = true;
@@ -671,6 +706,7 @@ impl Reader {
         let is_of_single_samples = self.is_of_single_samples();
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let mut is_first_sweep = true;
+        let left_out = self.left_out.clone();
         loop {
             if cursor.position >= end {
                 outcome.ended = true;
@@ -693,7 +729,8 @@ impl Reader {
             let walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
             let room =
                 Request { share: request.share - taken, passed: request.passed.saturating_sub(passed), ..request };
-            let (moved, counted, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
+            let (moved, counted, took) =
+                read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, left_out.as_deref(), out)?;
             outcome.end_of_sweep |= cursor.position % samples + moved >= samples;
             cursor.position += moved;
             outcome.ended = cursor.position >= end;
@@ -705,7 +742,7 @@ impl Reader {
                 break;
             }
             is_first_sweep = false;
-            nothing_yet = false;
+            nothing_yet &= left_out.is_some() && took == 0;
             // CNTK's condition: a minibatch that is full at the end of the sweep does not look into the next sweep.
             let goes_on = request.crosses_sweeps && outcome.end_of_sweep && !outcome.ended && taken < request.share;
             if !goes_on {
@@ -887,6 +924,7 @@ fn read_one_sweep(
     mut nothing_yet: bool,
     until_end: u64,
     cursor: &mut Cursor,
+    left_out: Option<&LeftOut>,
     out: &mut Vec<Delivered>,
 ) -> Result<(u64, u64, u64), Stopped> {
     // Ranks have 32 bits, so a smaller divisor of more than 32 bits leaves the same remainders.
@@ -898,11 +936,12 @@ fn read_one_sweep(
     'sweep: while cursor.index < num_sequences {
         let (located, plan) = walk.next(cursor)?;
         for &Located { sequence, rank, length } in located {
-            let counted = request.count(length.into());
+            let is_left_out = left_out.is_some_and(|left_out| left_out.has(sequence, cursor.position + moved));
+            let counted = if is_left_out { 0 } else { request.count(length.into()) };
             let is_in_partition = is_only_partition || count.of(u64::from(rank)) == request.partition.index;
-            let is_ours = is_in_partition && length <= longest;
+            let is_ours = is_in_partition && length <= longest && !is_left_out;
             // In a global minibatch the sequences of all partitions fill the share.
-            let counts = (is_in_partition | request.is_global) && length <= longest;
+            let counts = (is_in_partition | request.is_global) && length <= longest && !is_left_out;
             let is_full = |tally: Tally| counts && !tally.fits(length, length);
             if !nothing_yet
                 && ((counts && taken + counted > request.share)
