@@ -52,6 +52,10 @@ def test_streams_of_one_name_in_different_corpora_are_renamed(folder: Path) -> N
     other = StreamDefs(p=StreamDef(field="p", shape=1), r=StreamDef(field="q", shape=1))
     with pytest.raises(ConfigError, match=r"in a.ctf and in b.ctf; rename one of them$"):
         MinibatchSource([CTFDeserializer("a.ctf", P), CTFDeserializer("b.ctf", other)])
+    cntkio.write_cbf("b.cbf", {"p": np.ones((1, 1), np.float32)})
+    for second in (cntkio.CBFDeserializer("b.cbf"), CTFDeserializer("a.ctf", P)):  # another format, the same file
+        with pytest.raises(ConfigError, match=r"; rename one of them$"):
+            MinibatchSource([CTFDeserializer("a.ctf", P), second])
 
 
 WRITERS: list[Callable[[Any], None]] = [

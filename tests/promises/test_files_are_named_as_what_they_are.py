@@ -79,6 +79,7 @@ def test_a_text_is_read_whatever_its_name(suffix: str, text: str, tmp_path: Path
         ("1 | price:.23\n0 | price:.18\n", 1, "write the name of the stream here"),
         ("1 |a x:1\n0 |a z:1\n", 1, "number the names"),
         ("|f Infinity 2\n|f 1 2\n", 1, "write a number for Infinity"),
+        ("|f . 2\n|f 1 2\n", 1, "write numbers like 1"),
         ("|f 1.#QNAN 2\n|f 1 2\n", 1, "write a number for 1.#QNAN"),
         ("|f #N/A 2\n|f 1 2\n", 1, "write a number for #N/A"),
         ("|w 12.0:1\n" + "|w 3:1\n|w 9:1\n" * 20, 1, "'.' after index 12"),
@@ -99,6 +100,14 @@ def test_labels_without_times_are_found_at_their_line(tmp_path: Path) -> None:
     report = printed("check", str(tmp_path / "a.mlf"))
     assert "a.mlf:3:1" in report
     assert "forced alignment" in report
+    (tmp_path / "a.mlf").write_text('#!MLF!#\n"*/u1.lab"\n100000 0 a\n.\n')
+    assert "write the earlier time first" in printed("check", str(tmp_path / "a.mlf"))
+
+
+def test_inspect_gives_the_cause_of_a_stream_that_no_line_has(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text("1 |x 1 2\n2 |x 3 4\n")
+    report = printed("inspect", "--stream", "xx:2", str(tmp_path / "a.ctf"))
+    assert "no line has a stream 'xx'; there are: 'x'; did you mean 'x'?" in report
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,9 @@ def convert(options: Namespace) -> int:
         corpora = [
             one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size, written=forms[0])
         ]
-        if len(_precisions(corpora)) > 1:
+        texts = [one for one in corpora if one.input.kind.is_text and "dtype" in one.input.kind.options]
+        # One text may need float64 where another does not.
+        if len({np.dtype(deserializer.dtype) for one in texts for deserializer in one.deserializers[:1]}) > 1:
             options.dtype = np.float64
             corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
         if len(corpora) > len(files):
@@ -77,12 +79,6 @@ def convert(options: Namespace) -> int:
 def _size_of(target: Path) -> dict[str, int]:
     """Return the size of a written file as a field; none for a pipe, and for several files and objects of stores."""
     return {"size": target.stat().st_size} if target.is_file() else {}
-
-
-def _precisions(corpora: Sequence[Described]) -> set[object]:
-    """Return the precisions of texts: one text may need float64 where another does not."""
-    texts = (one for one in corpora if one.input.kind.is_text and "dtype" in one.input.kind.options)
-    return {np.dtype(deserializer.dtype) for one in texts for deserializer in one.deserializers[:1]}
 
 
 def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:

@@ -362,7 +362,8 @@ def check_names(corpora: Sequence[Corpus]) -> None:
             found = f"two streams have the name {name!r}, in {other.name} and in {corpus.name}"
             advice = "rename one of them"
             # A user who renames streams of such files gets a join of their keys.
-            if {info.name for info in corpus.streams} == {info.name for info in other.streams}:
+            are_alike = corpus.name != other.name and type(corpus.index.layout) is type(other.index.layout)
+            if are_alike and {info.name for info in corpus.streams} == {info.name for info in other.streams}:
                 advice = f"if these files are one corpus, give {caller().words.one_corpus}; or else {advice}"
             raise ConfigError(f"{found}; {advice}", key=name)
 

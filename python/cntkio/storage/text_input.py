@@ -61,7 +61,6 @@ _MAGIC: dict[TextCompression, re.Pattern[bytes]] = {
 # Most lines are shorter, so their beginnings fit before the next window, which then need not be copied.
 _ROOM = 64 << 10
 _LONGEST_LINE = 2**32 - 1
-_LINE_FEED = 0x0A
 # Enough bytes for the rest of most lines.
 _REST_OF_LINE = 1 << 14
 _T = TypeVar("_T")
@@ -387,7 +386,7 @@ def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_f
     if start >= size or not (is_first or start):
         return begin, buffer[:0], buffer  # no line begins in this share
     step = _REST_OF_LINE
-    while begin + size < file.size and buffer[size - 1] != _LINE_FEED:
+    while begin + size < file.size and buffer[size - 1] != ord("\n"):
         rest = file.read(begin + size, step)
         if not rest:
             break

@@ -20,7 +20,6 @@ from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.state import position_of
 
-_log = logging.getLogger("cntkio")
 _BY_HAND = {"bash", "interactive"}
 """Names of SLURM jobs in which a person starts programs by hand, so that SLURM's variables describe the shell."""
 
@@ -186,7 +185,7 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
                 "their data sets in the same order; for a corpus of its own, make the data set with rank=0 and "
                 "world_size=1"
             )
-            _log.warning(text, rank, name, other_rank, other)
+            logging.getLogger("cntkio").warning(text, rank, name, other_rank, other)
     first = _of_first_rank(store, key, {"rank": rank, "facts": facts})
     # These facts go through JSON, too, which turns tuples into lists.
     if different := differences(first["rank"], first["facts"], rank, json.loads(json.dumps(facts))):

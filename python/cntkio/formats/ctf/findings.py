@@ -194,7 +194,7 @@ def advice_on_value(wrong: WrongWord, prefix: str = "", first_index: str = "0") 
     if code not in ("bad-number", "stray-text"):
         return ""
     number = _EXPONENT.sub("e", value.rstrip(";").translate(_CORRECTIONS))
-    number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
+    number = re.sub(r"^([+-]?)\.(?=\d)", r"\g<1>0.", number)
     if number != value and _NUMBER.fullmatch(number):
         return f"write {prefix}{number} for {word}"
     if re.fullmatch(r"[\d.]+(,[\d.]+){2,}", word):

@@ -26,7 +26,6 @@ _ANON = 12  # a kind that only CNTK has: USER with a GUID after the header
 _KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
 HEADER_SIZE = 12  # bytes
 MOST_FRAMES = 2**31 - 1  # the largest number that a header can hold
-_CHECK_SIZE = 2
 _HEADER_AND_GUID_SIZE = 28
 _MOST_OPEN_FILES = 32
 
@@ -93,7 +92,7 @@ def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
 def _fits_float_vectors(num_frames: int, size: int, kind: int, file_size: int) -> bool:
     """Return whether a file of any kind has the size of float32 vectors, with or without a checksum."""
     num_left = file_size - HEADER_SIZE - num_frames * size
-    return num_frames > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and num_left in (0, _CHECK_SIZE)
+    return num_frames > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and num_left in (0, 2)
 
 
 def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:

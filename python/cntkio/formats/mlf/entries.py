@@ -391,6 +391,8 @@ def advice_on_row(wrong: WrongWord) -> str:
         return "write a dot on a line before this name, to end the entry above it"
     if wrong.code == "broken-file" and "#!MLF!#" in wrong.message:
         return "write #!MLF!# on a line above this line"
+    if wrong.code == "bad-range":
+        return "write the earlier time first"
     if wrong.code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", wrong.word):
         return "write times in units of 100 ns, such as 2000000 for 0.2 s"
     return ""
