@@ -15,6 +15,34 @@ def turns(counts: list[int]) -> list[int]:
     return [part for _, part in sorted(due)]
 
 
+def scheduled(tables: list[dict[int, int]], *, is_linear: bool, end: int) -> list[tuple[int, list[int]]]:
+    """Return the position and the turns of each block of tables of weights, up to a position."""
+    points = sorted({0, *(point for table in tables for point in table)})
+    found = []
+    for start, until in zip(points, [*points[1:], end], strict=True):
+        is_ramp = is_linear and start != points[-1]
+        for begin in range(start, max(until, start + 1), NUM_TURNS) if is_ramp else [start]:
+            at = begin + NUM_TURNS // 2 if is_ramp else begin
+            weights = [weight(table, at, is_linear=is_linear) for table in tables]
+            exact = [NUM_TURNS * one / sum(weights) for one in weights]
+            counts = [int(one) for one in exact]
+            by_remainder = sorted(range(len(tables)), key=lambda part: counts[part] - exact[part])
+            for part in by_remainder[: NUM_TURNS - sum(counts)]:
+                counts[part] += 1
+            found.append((begin, counts))
+    return found
+
+
+def weight(table: dict[int, int], at: int, *, is_linear: bool) -> Fraction:
+    """Return the weight at a position."""
+    before = [point for point in sorted(table) if point <= at] or [min(table)]
+    after = [point for point in sorted(table) if point > at]
+    first, value = before[-1], Fraction(table[before[-1]])
+    if not is_linear or not after or first > at:
+        return value
+    return value + (table[after[0]] - value) * Fraction(at - first, after[0] - first)
+
+
 class SlowMixture:
     """The mixed order of tables, which are lists of chunks of lengths. Sequences are numbered over all tables.
 

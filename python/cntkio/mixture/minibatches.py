@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cntkio._threads import ForkLock
-from cntkio.arguments import check_word, suggests_keywords, whole_number
+from cntkio.arguments import check_word, is_whole, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Deserializer
@@ -40,14 +40,31 @@ _LARGEST_STEP = 2**63 - 1
 _STEPS_AT_ONCE = 1 << 12
 
 
-def checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict[str, int]:
-    """Check the arguments of a mixture, and return how many of 1,000 turns each part has."""
+def tables_of(weights: Mapping[str, Any], names: Sequence[str], between: str) -> tuple[Mapping[int, float], ...]:
+    """Check the weights of all parts, each a number or a table by position, and return the tables."""
+    check_word("between", between, "linear", "steps")
+    if set(weights) != set(names):
+        message = f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}"
+        raise ConfigError(message, key="weights")
+    tables = {name: of if isinstance(of := weights[name], Mapping) else {0: of} for name in names}
+    for name, table in tables.items():
+        if not table or not all(is_whole(position) and 0 <= position < 2**62 for position in table):
+            message = f"the weight of {name!r} is {table!r:.200}; expected a number, or {{position: weight}}"
+            raise ConfigError(message, key="weights")
+    # The weights at all points are possible; those between them are not smaller than the smallest.
+    least = {name: min(table.values()) for name, table in tables.items()}
+    for name in names:
+        _counts({other: least[name] if other == name else max(table.values()) for other, table in tables.items()})
+    return tuple(tables.values())
+
+
+def check_parts(parts: Mapping[str, tuple[object, Any]], stop: str) -> None:
+    """Check the arguments of a mixture, apart from the weights."""
     check_word("stop", stop, "first", "all", "forever")
     if not isinstance(parts, Mapping) or not all(isinstance(part, tuple) and len(part) == 2 for part in parts.values()):
         raise ConfigError("parts are not {name: (source, weight)}", key="parts")
     if not parts:
         raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
-    return _counts({name: weight for name, (_, weight) in parts.items()})
 
 
 def counts_of(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
@@ -117,7 +134,9 @@ class Mixture(Displayed, StreamsByName):
         stop: Literal["first", "all", "forever"] = "first",
     ) -> None:
         self.stop, self._names = stop, list(parts)
-        self._weights, self._turns = self._turned(0, checked_counts(parts, stop))
+        check_parts(parts, stop)
+        counts = counts_of({name: weight for name, (_, weight) in parts.items()}, self._names)
+        self._weights, self._turns = self._turned(0, counts)
         self.sources: dict[str, MinibatchSource] = {}
         self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
         # A read that began: its part, what the part had delivered before, and the position before the step.

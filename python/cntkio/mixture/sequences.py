@@ -23,14 +23,14 @@ from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Openin
 from cntkio.formats.corpus import Concatenation, as_deserializer, order_of_streams
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch, indices_in_table
-from cntkio.mixture.minibatches import checked_counts, counts_of
+from cntkio.mixture.minibatches import check_parts, tables_of
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.omissions import omissions_of
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.storage.spans import span_at
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE, AnyTimeline, Partition, Size, Timeline
-from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights, weights_of, with_weights
+from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights, scheduled, weights_of, with_weights
 from cntkio.timeline.selection import Omissions
 
 # Options of a source that a part leaves at these values, because the mixture decides them.
@@ -79,8 +79,8 @@ class _Parts(Deserializer):
 class _MixedRecipe(Recipe):
     """The decisions of a mixture of sequences. A plan makes several timelines, each with its own position."""
 
-    def __init__(self, options: Mapping[str, SourceOptions], counts: Mapping[str, int], stop: str) -> None:
-        self.part_options, self.counts, self.stop = options, counts, stop
+    def __init__(self, options: Mapping[str, SourceOptions], weights: tuple[Weights, ...], stop: str) -> None:
+        self.part_options, self.weights, self.stop = options, weights, stop
         self.first_sequences: npt.NDArray[np.int64] = np.zeros(1, np.int64)
 
     def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
@@ -105,10 +105,11 @@ class _MixedRecipe(Recipe):
             for table, of_part in zip(tables, self.part_options.values(), strict=True)
         ]
         bounds = together.first_sequences.tolist(), together.first_chunks.tolist(), arrangement.chunk_starts
-        weights = Weights(0, tuple(self.counts.values()), (0,) * len(new))
         seed = options.randomization_seed
         omissions = arrangement.omissions
-        return MixedTimeline(new, arrangement.lengths, *bounds, weights, seed=seed, stop=self.stop, omissions=omissions)
+        return MixedTimeline(
+            new, arrangement.lengths, *bounds, self.weights, seed=seed, stop=self.stop, omissions=omissions
+        )
 
     def omissions(self, options: SourceOptions, table: SequenceTable) -> Omissions | None:
         asked = [
@@ -160,9 +161,12 @@ class SequenceMixture(MinibatchSource):
     takes it. Its positions count sequences. A sweep of a part ends with ``minibatch.end_of_sweep``.
 
     Args:
-        parts: For each name a deserializer, or a source of one deserializer without limits, and its weight, above 0.
-            Each part keeps the window and the seed of its source, and its own sweeps. All parts have equal
-            streams, in any order. A source that is passed is closed, and begins at its beginning.
+        parts: For each name a deserializer, or a source of one deserializer without limits, and its weight, above 0, or
+            a table of weights by position, such as ``{0: 0.8, 10_000: 0.5}``. Each part keeps the window and the seed
+            of its source, and its own sweeps. All parts have equal streams, in any order. A source that is passed is
+            closed, and begins at its beginning.
+        between: Between two positions of a table of weights, ``"linear"``: the weight is on the line between its two
+            values, in blocks of 1,000 sequences. ``"steps"``: the former value holds.
         stop: When the data end: ``"first"``: with the first sweep of a part. ``"all"``: when the last part has finished
             its first sweep; other parts have then begun further sweeps. ``"forever"``: never.
 
@@ -185,17 +189,19 @@ class SequenceMixture(MinibatchSource):
 
     def __init__(
         self,
-        parts: Mapping[str, tuple[MinibatchSource | Deserializer, float]],
+        parts: Mapping[str, tuple[MinibatchSource | Deserializer, float | Mapping[int, float]]],
         *,
         stop: Literal["first", "all", "forever"] = "first",
+        between: Literal["linear", "steps"] = "linear",
     ) -> None:
-        counts = checked_counts(parts, stop)
+        check_parts(parts, stop)
+        tables = tables_of({name: weight for name, (_, weight) in parts.items()}, list(parts), between)
         options = {name: _part_options(name, source) for name, (source, _) in parts.items()}
         for source, _ in parts.values():
             if isinstance(source, MinibatchSource):
                 source.close()
         self._names = np.array(list(parts), np.str_)
-        self._mixed = _MixedRecipe(options, counts, stop)
+        self._mixed = _MixedRecipe(options, scheduled(tables, between), stop)
         super().__init__(
             _Parts(options),
             # Only says whether the source is infinite: the timeline decides where the data end.
@@ -222,21 +228,26 @@ class SequenceMixture(MinibatchSource):
         counts = weights_of(self.state_dict()["timeline"]).counts
         return {name: count / NUM_TURNS for name, count in zip(self._names.tolist(), counts, strict=True)}
 
-    def set_weights(self, weights: Mapping[str, float]) -> None:
+    def set_weights(
+        self, weights: Mapping[str, float | Mapping[int, float]], *, between: Literal["linear", "steps"] = "linear"
+    ) -> None:
         """Change the weights of all parts from the next sequence on; in a pool, from the next pool on.
+
+        Weights and `between` are as for the constructor; of a table, only what follows the position has an effect.
 
         Raises:
             ConfigError: A part has no weight, there is no such part, or a weight is not possible; or the source is
                 inside a pool of samples, whose end depends on what follows.
         """
-        counts = counts_of(weights, self._names.tolist())
+        tables = tables_of(weights, self._names.tolist(), between)
         with self.lock.inner:  # a read of another thread comes before or after
             state = self.state_dict()
             # A move discards the minibatches that were prepared with the former weights.
-            self.load_state_dict({**state, "timeline": with_weights(state["timeline"], tuple(counts.values()))})
+            changed = with_weights(state["timeline"], functools.partial(scheduled, tables, between))
+            self.load_state_dict({**state, "timeline": changed})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Unpickling calls the constructor of `MinibatchSource`, so the attributes of this class are set here.
         self._mixed = state["arguments"]["recipe"]
-        self._names = np.array(list(self._mixed.counts), np.str_)
+        self._names = np.array(list(self._mixed.part_options), np.str_)
         super().__setstate__(state)

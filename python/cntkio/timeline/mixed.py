@@ -94,6 +94,50 @@ class Weights(NamedTuple):
         return self.first + rounds * NUM_TURNS + int(np.flatnonzero(turns_of(self.counts) == part)[rest]) + 1
 
 
+# Longer ramps have longer blocks.
+_MOST_BLOCKS = 2**20
+
+
+def scheduled(
+    tables: Sequence[Mapping[int, float]], between: str, first: int = 0, taken: Sequence[int] = ()
+) -> tuple[Weights, ...]:
+    """Return the weights of parts from a position on, if each part has a table of its weights by position.
+
+    Between two positions of a table a weight is on the line between its two values, or with ``between="steps"`` the
+    former. Each block of 1,000 turns has the weights of its middle. Before and after a table its ends hold.
+
+    Example:
+        >>> [(one.first, one.counts) for one in scheduled([{0: 1, 2000: 3}, {0: 1}], "linear")]
+        [(0, (600, 400)), (1000, (714, 286)), (2000, (750, 250))]
+    """
+    found: list[Weights] = []
+    starts = [first, *sorted({int(position) for table in tables for position in table if position > first})]
+    for start, end in itertools.zip_longest(starts, starts[1:]):
+        size = NUM_TURNS * (1 if end is None else 1 + (end - start) // (NUM_TURNS * _MOST_BLOCKS))
+        is_ramp = end is not None and between == "linear"
+        begins = np.arange(start, end if is_ramp else start + 1, size)
+        middles = begins + (size // 2 if is_ramp else 0)
+        values = np.stack([_values(table, middles, between) for table in tables], axis=1)
+        exact = NUM_TURNS * values / values.sum(axis=1, keepdims=True)
+        counts = np.floor(exact).astype(np.int64)
+        # The parts with the largest remainders are rounded up.
+        ranks = np.argsort(np.argsort(counts - exact, axis=1, kind="stable"), axis=1)
+        counts += ranks < NUM_TURNS - counts.sum(axis=1, keepdims=True)
+        is_new = np.append(True, (counts[1:] != counts[:-1]).any(axis=1))
+        for begin, of_block in zip(begins[is_new].tolist(), counts[is_new].tolist(), strict=True):
+            before = found[-1].taken_at(begin) if found else tuple(taken) or (0,) * len(tables)
+            found.append(Weights(begin, tuple(of_block), before))
+    return tuple(found)
+
+
+def _values(table: Mapping[int, float], positions: _Integers, between: str) -> npt.NDArray[np.float64]:
+    points = sorted(table)
+    values = np.array([table[point] for point in points], np.float64)
+    if between == "linear":
+        return np.interp(positions, points, values)
+    return values[np.maximum(np.searchsorted(points, positions, side="right") - 1, 0)]
+
+
 def end_of_parts(ends: Sequence[int], stop: str) -> int:
     """Return where the data of a mixture end, if each part has delivered its first sweep at one of these positions."""
     return min(ends) if stop == "first" else max(ends)
@@ -105,8 +149,12 @@ def weights_of(state: Mapping[str, Any]) -> Weights:
     return Weights(first, *map(tuple, columns))
 
 
-def with_weights(state: Mapping[str, Any], counts: tuple[int, ...]) -> dict[str, Any]:
+def with_weights(
+    state: Mapping[str, Any], following: Callable[[int, tuple[int, ...]], Sequence[Weights]]
+) -> dict[str, Any]:
     """Return the state of a mixed timeline with other weights from its position on; in a pool, from the next pool on.
+
+    `following` makes the weights from a position on, with the sequences of each part before it.
 
     Raises:
         ConfigError: The state is inside a pool of samples, whose end depends on what follows.
@@ -118,7 +166,9 @@ def with_weights(state: Mapping[str, Any], counts: tuple[int, ...]) -> dict[str,
             raise ConfigError(message, key="weights")
         first = state["pool_end"]
     kept = [of_time for of_time in state["weights"] if of_time[0] < first]
-    return {**state, "weights": [*kept, [first, list(counts), list(weights_of(state).taken_at(first))]]}
+    former = weights_of({**state, "position": first})
+    made = following(first, former.taken_at(first))
+    return {**state, "weights": [*kept, *([of.first, list(of.counts), list(of.taken)] for of in made)]}
 
 
 class _Run(NamedTuple):
@@ -236,7 +286,7 @@ class MixedTimeline:
         first_sequences: Sequence[int],
         first_chunks: Sequence[int],
         chunk_starts: npt.NDArray[np.int64],
-        weights: Weights,
+        weights: tuple[Weights, ...],
         *,
         seed: int = 0,
         stop: str = "forever",
@@ -248,7 +298,7 @@ class MixedTimeline:
         self._new_parts = [*zip(timelines, first_sequences, first_chunks, strict=False)]
         self._parts = [_PartOfOrder(*part) for part in self._new_parts]
         self._lengths, self._chunk_starts = lengths, np.ascontiguousarray(chunk_starts, np.int64)
-        self._weights: tuple[Weights, ...] = (weights,)
+        self._weights = weights
         self._seed, self._stop = seed, stop
         self.num_samples = sum(part.timeline.num_samples for part in self._parts)
         self.num_sequences, self.num_chunks = len(lengths), len(chunk_starts) - 1
