@@ -1,10 +1,11 @@
 """Attention time that ranks lose by waiting for each other, and how fast the batches are planned.
 
-    python bench/balance.py [--sequences 64000] [--lengths FILE]
+    python bench/balance.py [--sequences 64000] [--lengths FILE] [--row-length 4096]
 
 Each step of a job takes as long as its slowest rank, and a rank takes the sum of the squares of its lengths. The table
 shows the share of all ranks' time that is lost, 1 - mean / maximum over ranks, summed over the steps; the share of
-cells that are filled; and planned sequences a second of processor time. `rows` are rows of 4,096 samples for each rank.
+cells that are filled; and planned sequences a second of processor time. Each rank has one or several rows in a step, of
+`--row-length` samples.
 
 | planner | |
 |---|---|
@@ -36,16 +37,15 @@ import numpy as np
 import numpy.typing as npt
 from cntkio import Budget, CTFDeserializer, MinibatchSource, infer_streams
 
-ROW = 4096
-OPEN_ROWS = 1000
+OPEN_rowS = 1000
 Lengths = npt.NDArray[np.uint32]
 Steps = Iterator[list[Lengths]]  # for each step, the lengths of each row
-Planner = Callable[[Lengths, int, int], Steps]
+Planner = Callable[[Lengths, int, int, int], Steps]
 
 
 def log_normal(median: int, sigma: float, count: int) -> Lengths:
     """Draw lengths of at most a row."""
-    return np.clip(np.random.default_rng(1).lognormal(np.log(median), sigma, count), 1, ROW).astype(np.uint32)
+    return np.clip(np.random.default_rng(1).lognormal(np.log(median), sigma, count), 1, 4096).astype(np.uint32)
 
 
 def grouped(rows: list[list[int]], count: int) -> Steps:
@@ -54,31 +54,31 @@ def grouped(rows: list[list[int]], count: int) -> Steps:
         yield [np.array(row, np.uint32) for row in rows[at : at + count]]
 
 
-def first_fit(lengths: Lengths, count: int, pool: int) -> Steps:
+def first_fit(lengths: Lengths, count: int, row: int, pool: int) -> Steps:
     """Pack in order of arrival."""
     closed: list[list[int]] = []
     rows: list[list[int]] = []
     rooms: list[int] = []
     for length in lengths.tolist():
-        row = next((row for row, room in enumerate(rooms) if room >= length), len(rows))
-        if row == len(rows):
+        at = next((at for at, room in enumerate(rooms) if room >= length), len(rows))
+        if at == len(rows):
             rows.append([])
-            rooms.append(ROW)
-        rows[row].append(length)
-        rooms[row] -= length
-        if rooms[row] == 0 or len(rows) > OPEN_ROWS:
+            rooms.append(row)
+        rows[at].append(length)
+        rooms[at] -= length
+        if rooms[at] == 0 or len(rows) > OPEN_rowS:
             fullest = min(range(len(rows)), key=rooms.__getitem__)
             closed.append(rows.pop(fullest))
             rooms.pop(fullest)
     yield from grouped(closed + rows, count)
 
 
-def sorted_pool(lengths: Lengths, count: int, pool: int) -> Steps:
+def sorted_pool(lengths: Lengths, count: int, row: int, pool: int) -> Steps:
     """Sort each pool, and fill row after row."""
     for first in range(0, len(lengths), pool):
         rows: list[list[int]] = [[]]
         for length in sorted(lengths[first : first + pool].tolist(), reverse=True):
-            if sum(rows[-1]) + length > ROW:
+            if sum(rows[-1]) + length > row:
                 rows.append([])
             rows[-1].append(length)
         yield from grouped(rows, count)
@@ -87,8 +87,8 @@ def sorted_pool(lengths: Lengths, count: int, pool: int) -> Steps:
 def cntkio(balance: bool) -> Planner:
     """Pack with budgets: the functions of the core that sources and plans call."""
 
-    def plan(lengths: Lengths, count: int, pool: int) -> Steps:
-        core = Budget(rows=count, row_length=ROW, pool=pool, balance="attention" if balance else None).for_core()
+    def plan(lengths: Lengths, count: int, row: int, pool: int) -> Steps:
+        core = Budget(rows=count, row_length=row, pool=pool, balance="attention" if balance else None).for_core()
         for first in range(0, len(lengths), pool):
             own = lengths[first : first + pool]
             order, rows, bounds = core.batches(own, first)
@@ -101,11 +101,11 @@ def cntkio(balance: bool) -> Planner:
     return plan
 
 
-def transformers(lengths: Lengths, count: int, pool: int) -> Steps:
+def transformers(lengths: Lengths, count: int, row: int, pool: int) -> Steps:
     """Deal the sampler's minibatches to ranks in turn, as its Trainer does."""
     from transformers.trainer_pt_utils import LengthGroupedSampler
 
-    size = max(int(count * ROW / lengths.mean()), count)
+    size = max(int(count * row / lengths.mean()), count)
     order = list(LengthGroupedSampler(size, lengths=lengths.tolist()))
     for first in range(0, len(order), size):
         batch = lengths[order[first : first + size]]
@@ -126,23 +126,23 @@ def packing_of_megatron() -> Any:
     raise ImportError("no megatron-bridge")
 
 
-def megatron(lengths: Lengths, count: int, pool: int) -> Steps:
+def megatron(lengths: Lengths, count: int, row: int, pool: int) -> Steps:
     """Pack each pool with first fit decreasing, and shuffle its rows, as Megatron-Bridge does."""
     pack = packing_of_megatron().first_fit_decreasing
     for first in range(0, len(lengths), pool):
-        rows = pack(lengths[first : first + pool].tolist(), ROW)
+        rows = pack(lengths[first : first + pool].tolist(), row)
         random.Random(first).shuffle(rows)
         yield from grouped(rows, count)
 
 
-def bound(lengths: Lengths, count: int, pool: int) -> float:
+def bound(lengths: Lengths, count: int, row: int, pool: int) -> float:
     """Return a share of lost time below which no rows of these pools can be."""
     total = least = 0.0
     for first in range(0, len(lengths), pool):
         own = np.sort(lengths[first : first + pool].astype(float))[::-1]
         squares = float((own**2).sum())
         # Sequences above half a row are in different rows, and a minibatch has `count` rows.
-        alone = own[own > ROW / 2][::count]
+        alone = own[own > row / 2][::count]
         total, least = total + squares, least + max(squares / count, float((alone**2).sum()))
     return 1 - total / (count * least)
 
@@ -157,18 +157,18 @@ PLANNERS: dict[str, Planner] = {
 }
 
 
-def measure(plan: Planner, lengths: Lengths, ranks: int, rows: int, pool: int) -> tuple[float, float, float]:
+def measure(plan: Planner, lengths: Lengths, ranks: int, rows: int, row: int, pool: int) -> tuple[float, float, float]:
     """Return the share of lost time, the share of filled cells, and sequences a second."""
     start = time.process_time()
-    steps = list(plan(lengths, ranks * rows, pool))
+    steps = list(plan(lengths, ranks * rows, row, pool))
     seconds = time.process_time() - start
     means = maxima = 0.0
     for step in steps:
         costs = np.zeros(ranks)
-        for number, row in enumerate(step):
-            costs[number % ranks] += float((row.astype(float) ** 2).sum())
+        for number, packed in enumerate(step):
+            costs[number % ranks] += float((packed.astype(float) ** 2).sum())
         means, maxima = means + costs.mean(), maxima + costs.max()
-    filled = float(lengths.sum()) / (len(steps) * ranks * rows * ROW)
+    filled = float(lengths.sum()) / (len(steps) * ranks * rows * row)
     return 1 - means / maxima, filled, len(lengths) / max(seconds, 1e-9)
 
 
@@ -178,7 +178,7 @@ def lengths_of(path: Path) -> Lengths:
         with MinibatchSource(CTFDeserializer(str(path), infer_streams(str(path))), max_sweeps=1) as source:
             return source.plan(1).steps(source.num_sequences).num_samples.astype(np.uint32)
     lengths = np.loadtxt(path, np.uint32)
-    return np.random.default_rng(1).permutation(np.minimum(lengths, ROW))
+    return np.random.default_rng(1).permutation(lengths)
 
 
 def main() -> None:
@@ -186,21 +186,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=64_000)
     parser.add_argument("--lengths", type=Path, help="a file with lengths, in place of log-normal lengths")
+    parser.add_argument("--row-length", type=int, default=4096, help="samples of a row")
     options = parser.parse_args()
     kinds = {
         f"log-normal, median {median}, sigma {sigma}": log_normal(median, sigma, options.sequences)
         for median, sigma in ((60, 0.6), (150, 0.6), (400, 0.8), (400, 1.0))
     }
     if options.lengths is not None:
-        kinds = {options.lengths.name: lengths_of(options.lengths)}
+        kinds = {options.lengths.name: np.minimum(lengths_of(options.lengths), options.row_length)}
     for kind, lengths in kinds.items():
         # A pool of 2,000 for all ranks, and one of 250 sequences for each row.
         for ranks, rows, pool in ((8, 1, 2000), (64, 1, 2000), (256, 1, 2000), (8, 2, 4000), (64, 2, 32_000)):
-            least = bound(lengths, ranks * rows, pool) if rows == 1 else 0.0
+            least = bound(lengths, ranks * rows, options.row_length, pool) if rows == 1 else 0.0
             print(f"{kind}; {ranks} ranks of {rows} rows, pool {pool:,}; no better than {least:.1%}")
             for name, plan in PLANNERS.items():
                 try:
-                    lost, filled, speed = measure(plan, lengths, ranks, rows, pool)
+                    lost, filled, speed = measure(plan, lengths, ranks, rows, options.row_length, pool)
                 except ImportError as error:
                     print(f"  {name:<20} left out: {error}")
                     continue

@@ -436,6 +436,22 @@ def test_the_padded_area_follows_from_the_longest_sequence(tmp_path: Path) -> No
         assert np.array_equal(source.plan(4, from_here=True).steps(9).positions, steps.positions[1:])
 
 
+def test_costs_and_components_of_a_plan_are_those_of_the_minibatches(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.ctf").write_bytes(corpus_text([1, 3, 2, 2, 5, 1, 4]))
+    for kind in (Mixture, SequenceMixture):
+        parts = {name: (make(tmp_path / f"{name}.ctf"), 3.0 if name == "a" else 1.0) for name in ("a", "b")}
+        size = Budget(samples=9, pool=6, balance="attention", cost=(2, 3))
+        with kind(parts, stop="forever") as mixture:
+            columns = mixture.plan(size).steps(20).columns()
+            for step in range(20):
+                minibatch = mixture.read(size)
+                assert minibatch is not None
+                lengths, names = next(iter(minibatch.values())).lengths, minibatch.source_of_sequences.tolist()
+                assert columns["cost"][step] == (2 * lengths + 3 * lengths**2).sum()
+                assert [columns[f"sequences of {name}"][step] for name in ("a", "b")] == [*map(names.count, ("a", "b"))]
+
+
 @pytest.mark.parametrize("num_sequences", [15, 16, 17, 32])
 def test_a_plan_may_end_between_steps_that_are_selected_together(tmp_path: Path, num_sequences: int) -> None:
     (tmp_path / "a.ctf").write_bytes(corpus_text([1] * num_sequences))

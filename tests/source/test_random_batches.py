@@ -1,6 +1,7 @@
 """Sources of random corpora that are read by random budgets. (docs/batches.md)"""
 
 import contextlib
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -108,6 +109,8 @@ def test_minibatches_do_not_depend_on_threads_memory_states_or_ranks(
     budget = data.draw(some_budgets(count, can_drop_last=kind != "balanced"))
     if kind == "chunk" and (is_mixed or budget.rows is not None):
         kind = "global"
+    if kind == "global" and budget.pool is not None and data.draw(st.booleans()):
+        budget = dataclasses.replace(budget, balance="attention")
     half = data.draw(st.integers(2, len(lengths) - 2)) if is_mixed else len(lengths)
     deserializers = write(folder, lengths, half)
     ranks: list[Found] = []
@@ -147,14 +150,14 @@ import json, pickle, sys
 from cntkio import Budget
 sources = pickle.load(sys.stdin.buffer)
 for source in sources:
-    minibatches = iter(lambda: source.read(Budget(padded=30, pool=15)), None)
+    minibatches = iter(lambda: source.read(Budget(rows=3, row_length=10, pool=15, balance="attention")), None)
     print(json.dumps([(minibatch.keys_of_sequences.tolist(), minibatch.end_of_sweep) for minibatch in minibatches]))
 """
 
 
 def test_a_source_continues_in_a_new_process(tmp_path: Path) -> None:
     lengths = np.random.default_rng(1).integers(1, 9, 40).tolist()
-    budget = Budget(padded=30, pool=15)
+    budget = Budget(rows=3, row_length=10, pool=15, balance="attention")
     sources, rests = [], []
     for is_mixed in (False, True):
         (tmp_path / str(is_mixed)).mkdir()
