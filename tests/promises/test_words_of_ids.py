@@ -24,6 +24,15 @@ def test_a_word_comes_back_from_the_comment_of_its_id(word: str, tmp_path: Path)
         assert all(words in ({0: word, 1: "x"}, {1: "x"}) for words in found)
 
 
+@pytest.mark.parametrize("word", ["|b", "||", "|", "|#1", "a|b", "b|"])
+def test_a_word_comes_back_from_the_spelling_of_the_script_of_cntk(word: str, tmp_path: Path) -> None:
+    quoted = word.replace("|", "|#")
+    (tmp_path / "a.ctf").write_text(f"0\t|S0 1:1 |# {quoted}\t|S1 0:1 |# {quoted}\n0\t|S0 1:1 |# {quoted}\n")
+    assert {name: dict(words) for name, words in read_vocabularies(tmp_path / "a.ctf").items()} == {
+        "S0": {1: word}, "S1": {0: word}
+    }  # fmt: skip
+
+
 def test_a_word_with_blanks_ends_before_another_comment(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text("0 |w 2:1 |# New York |# a note\n1 |w 3:1 |#\n2 |w 4:1 |#x|#y |v 1:1 |# z |x 1\n")
     words = read_vocabularies(tmp_path / "a.ctf")

@@ -371,9 +371,9 @@ BLOCK_OF_WORDS = 4 << 20
 """Bytes that are searched at a time."""
 _COUNTING = "finding words"  # the name of the pass
 # A name, an index of as many digits as the largest dimension has, the value 1, and a comment. In a word, `|#` is a
-# pipe; a blank before or after it shows that it begins another comment.
+# pipe; a blank after it, or before it unless the word begins with it, shows that it begins another comment.
 _ONE_HOT_WITH_WORD = re.compile(
-    rb"\|([^\s|#][^\s|]*)[ \t]+(\d{1,10}):1(?:\.0*)?[ \t]*\|#[ \t]*((?:[^|\r\n]+|(?<![ \t])\|#(?! ))*)"
+    rb"\|([^\s|#][^\s|]*)[ \t]+(\d{1,10}):1(?:\.0*)?[ \t]*\|#[ \t]*((?:\|#(?! ))?(?:[^|\r\n]+|(?<![ \t])\|#(?! ))*)"
 )
 
 
