@@ -148,3 +148,15 @@ def test_rows_of_a_csv_with_a_mark_are_all_converted(folder: Path) -> None:
     assert uci_to_ctf(folder / "in.csv", folder / "out.ctf", delimiter=",", **UCI) == 2
     corpus = read_ctf(folder / "out.ctf")
     assert np.array_equal(corpus["features"].values.ravel(), [0.5, 0.25])
+
+
+WHOLE = ["header", "dictionary", "tokens", "tokens of an open file", "columns", "categories", "MLF", "state list"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("door", WHOLE)
+def test_a_text_in_utf_16_is_named(door: str, encoding: str, folder: Path) -> None:
+    name, text, _, read = DOORS[door]
+    (folder / name).write_bytes(("\ufeff" + text.decode()).encode(encoding))
+    with pytest.raises(FormatError, match=r"a text in UTF-16.*iconv -f UTF-16 -t UTF-8"):
+        read(folder / name)

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 from cntkio.errors import ConfigError
 from cntkio.storage.compressed import PACKED_MAGIC
 from cntkio.storage.open_input import Beginning, open_stored
-from cntkio.storage.text_input import TextInput
+from cntkio.storage.text_input import UTF_16_ADVICE, TextInput
 
 CBF_MAGIC = b"nib_ktnc"
 """First bytes of the binary format in its 2.x layout."""
@@ -267,10 +267,7 @@ KINDS = {
             "utf-32", "text in UTF-32", magic=(b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
             advice="expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-32 -t UTF-8 {path}",
         ),
-        FileKind(
-            "utf-16", "text in UTF-16", magic=(b"\xff\xfe", b"\xfe\xff"),
-            advice="expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path}",
-        ),
+        FileKind("utf-16", "text in UTF-16", advice=UTF_16_ADVICE, magic=(codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)),
         FileKind(
             "csv", "table of columns (CSV)",
             advice="cntkio convert uci2ctf converts columns of numbers (--delimiter names their separator, "

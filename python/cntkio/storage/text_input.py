@@ -521,6 +521,7 @@ def all_bytes(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
+UTF_16_ADVICE = "expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path}"
 MARK_INSIDE = "a byte order mark in the middle of the text, as between two files that were joined; remove these bytes"
 
 
@@ -543,6 +544,8 @@ def unmarked(name: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
     """
     num_lines = 0
     for number, block in enumerate(blocks):
+        if number == 0 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise FormatError(f"this is a text in UTF-16; {UTF_16_ADVICE.format(path=name)}", path=name, byte=0)
         text = block if number else block.removeprefix(codecs.BOM_UTF8)
         refuse_mark(name, text, num_lines)
         yield text
