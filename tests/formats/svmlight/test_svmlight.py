@@ -464,3 +464,11 @@ def test_the_command_reads_and_writes_the_format(tmp_path: Path, capsys: pytest.
     written(path, "1 3:1\n1 3:1 2:1\n")
     assert main(["check", "--output-format", "concise", str(path)]) == 1
     assert f"{path}:2:7: unsorted-indices index 2 is not above" in capsys.readouterr().out
+
+
+def test_streams_that_a_line_has_no_place_for_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = {"features": np.eye(2, dtype=np.float32), "label": np.ones(2), "qid": np.array([1, 2])}
+    write_svmlight(tmp_path / "a", data)
+    assert not caplog.text
+    write_svmlight(tmp_path / "a", {**data, "weight": np.ones(2), "time": np.ones(2)})
+    assert "streams that are left out: 'weight', 'time'" in caplog.text

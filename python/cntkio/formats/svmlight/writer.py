@@ -15,6 +15,7 @@ from cntkio.formats.arrays import pieces_of
 from cntkio.formats.pieces import SEQUENCES_PER_CORE, Files, Pieces, Progress
 from cntkio.formats.written_files import Compression, compressed, compression_of, write_pieces
 from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.progress import logger
 from cntkio.storage.remote import Remote
 
 
@@ -82,6 +83,8 @@ def _write(
         has_queries = not by_query and any(info.name == query for info in corpus.streams)
         of_queries = corpus.column(str(query), "query") if has_queries else None
         columns = corpus.column(features, "features"), corpus.column(label, "label"), of_queries
+        if others := [info.name for info in corpus.streams if info.name not in (features, label, query)]:
+            logger.warning("%s: streams that are left out: %s", corpus.name, ", ".join(map(repr, others)))
         base, keys = int(not zero_based), np.empty(0, np.uint64)
         for first, piece in corpus.written(progress):
             if by_query:
