@@ -395,6 +395,30 @@ def test_row_groups_of_one_row_are_read_together(tmp_path: Path) -> None:
         assert "row group" in str(error)
 
 
+@pytest.mark.parametrize("place", ["one file", "an Arrow file", "pyarrow", "a list of tables", "a reader"])
+@pytest.mark.parametrize("values", [[1.5, 2.5, 3.5], [1.5, None, 3.5]])
+def test_keys_and_categories_may_be_views_of_texts(place: str, values: list[Any], tmp_path: Path) -> None:
+    columns = {"key": ["b", "a", "c"], "y": ["u", "v", "u"], "x": values}
+    options: dict[str, Any] = {"one_hot": {"y": ["u", "v"]}, "nulls": "drop"}
+    expected = read(pa.table(columns), **options)
+    views = {name: pa.array(columns[name], pa.string_view()) for name in ("key", "y")}
+    assert read(PLACES[place](tmp_path, pa.table({**columns, **views})), **options) == expected
+
+
+def test_tensors_with_permuted_axes_are_not_called_damage(tmp_path: Path) -> None:
+    kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0])
+    table = pa.table({"x": pa.ExtensionArray.from_storage(kind, pa.array([range(6)], pa.list_(pa.float32(), 6)))})
+    for place, name in (("one file", r"one\.parquet"), ("an Arrow file", r"one\.arrow")):
+        with pytest.raises(ConfigError, match=f"{name}: column 'x' is .*axes are permuted"):
+            read(PLACES[place](tmp_path, table))
+
+
+def test_an_id_in_two_tables_names_both_rows(tmp_path: Path) -> None:
+    two_files(tmp_path, pa.table({"key": ["b", "a", "b"], "x": [1, 2, 3]}))
+    with pytest.raises(FormatError, match=r"two-1\.parquet, line 2, sequence b: \S*two-0\.parquet:1 has this id, too"):
+        read(tmp_path / "two-*.parquet")
+
+
 def test_equal_keys_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for keys, shown in (([7, 9, 7], "7"), (["b", "a", "b"], "b")):
         caplog.clear()

@@ -116,6 +116,8 @@ def _plain_field(field: pa.Field) -> pa.Field:
 def _plain(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         return _plain(kind.storage_type)
+    if pa.types.is_string_view(kind):  # Arrow cannot select among these
+        return pa.large_string()
     if pa.types.is_run_end_encoded(kind) or (pa.types.is_dictionary(kind) and not is_text(kind.value_type)):
         return _plain(kind.value_type)
     if pa.types.is_struct(kind):
@@ -169,6 +171,8 @@ def _in_plain_type(array: pa.Array) -> pa.Array:
         return array
     if isinstance(kind, pa.BaseExtensionType):
         return _in_plain_type(array.storage)
+    if pa.types.is_string_view(kind):
+        return array.cast(plain)
     if pa.types.is_run_end_encoded(kind):
         return _in_plain_type(compute.run_end_decode(array))
     if pa.types.is_dictionary(kind):

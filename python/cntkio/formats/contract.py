@@ -82,7 +82,8 @@ class PlacesInFiles(NamedTuple):
         if not self.paths:
             return {}
         byte, line = (None if column is None else int(column[0]) for column in (self.bytes, self.lines))
-        return {"path": self.paths[int(self.path_indices[0])], "byte": byte, "line": line, "column": line and 1}
+        column = None if byte is None or line is None else 1
+        return {"path": self.paths[int(self.path_indices[0])], "byte": byte, "line": line, "column": column}
 
     def texts(self) -> list[str]:
         """Return each place in the notation of compilers: `file:line`, or `file: byte n`; empty if there is no file."""
