@@ -40,8 +40,8 @@ BLANK = {"0 bytes": b"", "a mark": MARK, "blanks": b" \n\t\n"}
 TEXT = {**BLANK, "an empty gzip": gzip.compress(b"")}
 
 
-def table(kind: str) -> bytes:
-    empty = pa.table({"x": pa.array([], ROWS)})
+def table(kind: str, **columns: Any) -> bytes:
+    empty = pa.table({name: pa.array([], form) for name, form in columns.items()})
     sink = pa.BufferOutputStream()
     if kind == "parquet":
         parquet.write_table(empty, sink)
@@ -110,12 +110,24 @@ KINDS: dict[str, Kind] = {
     "parquet": Kind(
         lambda path, number: parquet.write_table(in_table(number), path),
         ArrowDeserializer,
-        {"0 bytes": b"", "no row": table("parquet")},
+        {
+            "0 bytes": b"",
+            "no row": table("parquet", x=ROWS),
+            "an unknown type": table("parquet", x=pa.null()),
+            "no column": table("parquet"),
+            "another column": table("parquet", y=pa.string()),
+        },
     ),
     "arrow": Kind(
         lambda path, number: write_arrow(path, in_table(number), key=None),
         ArrowDeserializer,
-        {"0 bytes": b"", "no batch": table("file"), "an empty stream": table("stream")},
+        {
+            "0 bytes": b"",
+            "no batch": table("file", x=ROWS),
+            "an empty stream": table("stream", x=ROWS),
+            "an unknown type": table("file", x=pa.null()),
+            "no column": table("file"),
+        },
     ),
     "kaldi archives": Kind(
         lambda path, number: path.write_text(f"u{number} [\n 1 {number} ]\n"), KaldiDeserializer, TEXT
@@ -246,6 +258,28 @@ def test_check_of_a_pattern_warns_of_empty_files(
     if kind in ("ctf", "svmlight", "cbf", "lists of HTK"):
         assert main([*options, "--strict", str(tmp_path / f"*{suffix}")]) == 1
         assert "broken-file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["ctf", "svmlight", "cbf", "parquet", "kaldi archives"])
+def test_a_merge_leaves_out_empty_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = [Path(f"{name}{SUFFIXES[kind]}") for name in ("empty", "a", "void", "b")]
+    for number, path in enumerate(paths):
+        path.write_bytes(KINDS[kind].empty["0 bytes"]) if number % 2 == 0 else KINDS[kind].write(path, number // 2)
+    full = list(map(str, paths[1::2]))
+    assert main(["convert", "--merge", "--renumber", *full, "expected.ctf"]) == 0
+    capsys.readouterr()
+    assert main(["convert", "--merge", "--renumber", *map(str, paths), "merged.ctf"]) == 0
+    assert capsys.readouterr().err.count("left out") == 2
+    assert Path("merged.ctf").read_bytes() == Path("expected.ctf").read_bytes()
+    # One file is left, and is numbered, too.
+    assert main(["convert", "--merge", "--renumber", str(paths[0]), full[1], "one.ctf"]) == 0
+    assert main(["convert", "--renumber", full[1], "expected.ctf"]) == 0
+    assert Path("one.ctf").read_bytes() == Path("expected.ctf").read_bytes()
+    assert main(["convert", "--merge", str(paths[0]), str(paths[2]), "none.ctf"]) == 1
+    assert "empty" in capsys.readouterr().err
 
 
 def test_readers_of_arrays_leave_out_empty_files(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyarrow import ipc, parquet
 
 from cntkio.arrow.types import in_plain_types, plain_schema
-from cntkio.errors import CorpusError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OpenedFile
 from cntkio.formats.detect import other_in
 from cntkio.formats.report import EMPTY_FILE
@@ -91,6 +91,8 @@ def reading(path: str, where: str) -> Iterator[None]:
         # An OSError of the system has a number; pyarrow raises one without a number for damaged bytes.
         if isinstance(error, FormatError | CorpusError) or (isinstance(error, OSError) and error.errno is not None):
             raise
+        if isinstance(error, ConfigError):
+            raise ConfigError(f"{path}: {error}", key=error.key) from None
         said = (str(error) or repr(error)).splitlines()[0]
         what = f"{where} is damaged: {said}"
         if isinstance(error, pa.ArrowNotImplementedError):
@@ -109,11 +111,12 @@ class Table(OpenedFile):
         is_file: Whether it is a file, whose bytes have a checksum.
         is_mapped: Whether batches share the bytes of a file, which other processes may change.
         num_pieces: Number of the pieces of `in_order`; 0: unknown.
+        is_empty: Whether it is known to have no rows.
     """
 
     path: str
     schema: pa.Schema
-    is_file = is_mapped = False
+    is_file = is_mapped = is_empty = False
     num_pieces = 0
 
     @property
@@ -248,6 +251,7 @@ class _Parquet(TableFile):
             self._sizes = [sum(int(groups[index].num_rows) for index in batch) for batch in self._groups]
             self.num_batches = len(self._groups)
             self.num_pieces = -(-int(opened.metadata.num_rows) // ROWS_AT_ONCE)
+            self.is_empty = self.num_pieces == 0
         with reading(self.path, "schema"):
             self.schema = plain_schema(opened.schema_arrow)
 
@@ -351,6 +355,7 @@ class _ArrowFile(TableFile):
         with reading(self.path, "footer"):
             opened = self._opened(None)
             self.num_batches = self.num_pieces = int(opened.num_record_batches)
+            self.is_empty = self.num_pieces == 0
         with reading(self.path, "schema"):
             self.schema = plain_schema(opened.schema)
 
@@ -439,7 +444,10 @@ def open_table(path: str, access: Access = OPENED_AS_IT_IS) -> TableFile:
         for magic, kind in _KINDS.items():
             if head.startswith(magic):
                 is_local = not is_remote(path, access.remote)
-                return kind(stored, access._replace(memory_map=access.memory_map and is_local))
+                table = kind(stored, access._replace(memory_map=access.memory_map and is_local))
+                if table.is_empty:  # it may have any columns, also of unknown types
+                    raise FormatError("no row to read", path=stored.path, kind=EMPTY_FILE)
+                return table
         if not head:
             raise FormatError("the file is empty", path=stored.path, byte=0, kind=EMPTY_FILE)
         what = "this is neither a Parquet nor an Arrow file" + other_in("parquet", stored)

@@ -6,6 +6,8 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +21,9 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import CHUNK_SIZE
+from cntkio.formats.corpus import without_empty
 from cntkio.formats.pieces import Progress, files_of
+from cntkio.formats.report import Report
 
 FORMATS = get_args(FileFormat)
 """Formats that can be written."""
@@ -49,17 +53,20 @@ def convert(options: Namespace) -> int:
             if target.exists() and (target.stat().st_dev, target.stat().st_ino) in known:
                 raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
         chunk_size = _SHUFFLED_AT_ONCE if options.shuffle else CHUNK_SIZE
-        corpora = [
-            one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size, written=forms[0])
-        ]
+        described_each = partial(described, options, chunk_size_in_bytes=chunk_size)
+        read = partial(described_each, written=forms[0])
+        if options.merge and not options.strict:
+            corpora = list(chain(*without_empty(files, read, Report("merge"))))
+        else:
+            corpora = list(chain(*map(read, files)))
         texts = [one for one in corpora if one.input.kind.is_text and "dtype" in one.input.kind.options]
         # One text may need float64 where another does not.
         if len({np.dtype(deserializer.dtype) for one in texts for deserializer in one.deserializers[:1]}) > 1:
             options.dtype = np.float64
-            corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
+            corpora = list(chain(*(described_each(one.input) for one in corpora)))
         if len(corpora) > len(files):
             raise ConfigError(f"{files[0].name} has several readers; expected one", key="source")
-        is_merged = len(files) > 1  # then the merged corpus numbers its sequences itself, in any format
+        is_merged = len(corpora) > 1  # then the merged corpus numbers its sequences itself, in any format
         for target, form, data in zip(targets, forms, _selected(options, corpora, stack), strict=True):
             with progress_bar(options, "pieces") as progress:
                 write_file(

@@ -22,10 +22,11 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.arrays import pieces_of
 from cntkio.formats.cbf import CBFDeserializer, LayoutName, write_cbf
 from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
-from cntkio.formats.corpus import refuse_common_keys
+from cntkio.formats.corpus import refuse_common_keys, without_empty
 from cntkio.formats.ctf import CTFDeserializer, infer_streams, write_ctf
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.pieces import Files, Piece, Pieces, Progress, files_of, some_of
+from cntkio.formats.report import Report
 from cntkio.formats.table import Keys
 from cntkio.formats.written_files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
@@ -102,7 +103,7 @@ class Merged(NamedTuple):
     @contextmanager
     def pieces(self) -> Iterator[Pieces]:
         with ExitStack() as stack:
-            opened = [stack.enter_context(pieces_of(corpus)) for corpus in self.corpora]
+            opened = [*without_empty(self.corpora, lambda one: stack.enter_context(pieces_of(one)), Report("merge"))]
             first, own = opened[0], _forms(opened[0])
             for other in opened[1:]:
                 if (theirs := _forms(other)) != own:

@@ -132,6 +132,7 @@ MOST_OPEN = 64
 
 
 _T = TypeVar("_T")
+_File = TypeVar("_File")
 _Opened: TypeAlias = tuple[Any, Index, list[Chunk]]  # a file, its index, and its first chunks
 
 
@@ -536,13 +537,13 @@ def filled_files(form: Format, paths: Sequence[str], read: Callable[[str], _T]) 
     return found
 
 
-def without_empty(paths: Sequence[str], read: Callable[[str], _T]) -> Iterator[_T]:
+def without_empty(files: Sequence[_File], read: Callable[[_File], _T], report: Report | None = None) -> Iterator[_T]:
     """Yield what `read` returns for each file that is not empty; if all are empty, raise the error of the first."""
-    empty = EmptyFiles(len(paths))
-    for path in paths:
+    empty = EmptyFiles(len(files))
+    for file in files:
         with empty:
-            yield read(path)
-    empty.left_out()
+            yield read(file)
+    empty.left_out(report)
 
 
 def opened_corpus(
