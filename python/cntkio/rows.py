@@ -25,6 +25,7 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import are_whole, class_ids
 from cntkio.minibatch import Minibatch, Results
 from cntkio.timeline import WHOLE, Budget, GlobalPartition, Partition, Size
+from cntkio.timeline.partition import checked_partition
 from cntkio.timeline.state import is_same
 
 _STATE_VERSION = 1
@@ -277,17 +278,37 @@ class SplitRows:
         self.length, self.rows = whole_number("length", length, least=1), whole_number("rows", rows, least=1)
         # A sequence longer than all rows is possible here, because it continues in the next result.
         self.size: Size = Budget(samples=rows * length, oversize="alone") if size is None else size
-        self._source, self._partition, self._own = source, partition, slice(None)
-        if isinstance(partition, GlobalPartition) and partition.rounds is None:
-            if partition.num_workers > 1 or rows < partition.count:
-                expected = "expected a row for each partition, without workers"
-                raise ConfigError(f"{partition} of {counted(rows, 'row')}: {expected}", key="partition")
-            self._partition, self._own = WHOLE, slice(partition.index, None, partition.count)
+        self._source = source
+        self._partition, self._own = self._shares(partition)
         _require_room(self.rows, self.length)
         self._delivered = self._held = _Held((), source.state_dict())
         # The source's state before a read that is under way, or failed; None: `_held` has all that was read.
         self._reading: dict[str, Any] | None = None
         self._lock = ForkLock()
+
+    def _shares(self, partition: Partition) -> tuple[Partition, slice]:
+        """Return the share of the source that is read, and the share of the rows."""
+        if not isinstance(partition, GlobalPartition) or partition.rounds is not None:
+            return partition, slice(None)
+        if partition.num_workers > 1 or self.rows < partition.count:
+            expected = "expected a row for each partition, without workers"
+            raise ConfigError(f"{partition} of {counted(self.rows, 'row')}: {expected}", key="partition")
+        return WHOLE, slice(partition.index, None, partition.count)
+
+    def set_partition(self, partition: Partition) -> None:
+        """Take another share of the rows from the next result on: any `GlobalPartition`, or all rows.
+
+        All ranks call it between the same two results.
+
+        Raises:
+            ConfigError: The rows are not of global partitions before and after, or there are too few rows.
+        """
+        with self._lock.inner:
+            read, own = self._shares(checked_partition(partition))
+            if read != self._partition:
+                what = f"rows of {self._partition} are under way, so they cannot go on with {partition}"
+                raise ConfigError(f"{what}: use global partitions from the beginning", key="partition")
+            self._own = own
 
     def read(self) -> PackedRows | None:
         """Return the next rows, or None when the data have ended. The last rows may have empty cells at their end.

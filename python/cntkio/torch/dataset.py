@@ -146,6 +146,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         # A loader's worker k has the share of worker k plus this number, because a state may begin at any.
         self._shift = 0
         self._iteration = 0
+        self._asked: tuple[Size, Partition] | None = None  # what the iteration of this process reads
         self._lock = ForkLock()
 
     @property
@@ -201,8 +202,56 @@ class MinibatchDataset(Displayed, WatchedDataset):
             self.loaded.withdraw()
         self._epoch.fill_(epoch)
 
+    def set_ranks(self, rank: int, world_size: int) -> None:
+        """Go on as another rank, or with another number of ranks, after the last minibatch. (docs/torch.md)
+
+        All ranks call it between the same two steps. An iteration of this process goes on, and the iteration of a
+        loader with workers ends: a new one goes on there. What was prepared for the old ranks is dropped. The data set
+        no longer asks `torch.distributed` for its rank, nor compares its arguments with other ranks.
+
+        Args:
+            rank: Index of this process from now on.
+            world_size: Number of processes that share the data from now on.
+
+        Raises:
+            ConfigError: A number is impossible; this is a worker; or the epoch has begun with a partition that depends
+                on the number of ranks: ``"cntk"``, ``"balanced"``, or ``"global"`` with ``remainder="merge"``.
+            CheckpointError: As for `state_dict`.
+
+        Example:
+            >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
+            >>> path = "examples/alice/test.ctf"
+            >>> source = MinibatchSource(CTFDeserializer(path, infer_streams(path)), max_sweeps=1)
+            >>> dataset = MinibatchDataset(source, 512, rank=3, world_size=4)
+            >>> minibatches = iter(dataset)
+            >>> parts = [next(minibatches).num_sequences]
+            >>> dataset.set_ranks(0, 1)
+            >>> parts + [next(minibatches).num_sequences]
+            [3, 15]
+        """
+        given = ranks.checked(rank, world_size)
+        if torch.utils.data.get_worker_info() is not None:
+            raise ConfigError("set_ranks was called in a worker; call it in the process with the loader", key="rank")
+        state, is_known = self.state_dict(), isinstance(self.source, UserMinibatchSource) or self._partition is not None
+        self._partition = self.partition if is_known else "global"
+        is_global = self.partition == "global" and self.remainder != "merge"
+        is_inside = self.delivered.num_steps is not None and state["epoch"] == self.epoch and _has_begun(state)
+        if not is_global and given != self._rank() and is_inside:
+            now = f"partition is {self.partition!r}, and remainder {self.remainder!r}"
+            what = f"an epoch that has begun goes on with other ranks only with partition='global', but {now}"
+            raise ConfigError(f"{what}; use partition='global', or set_epoch before set_ranks", key="world_size")
+        self._share_of(*given, 0, 1)  # checks the values
+        is_of_workers = self.delivered.positions is not None and is_inside
+        self.loaded.set_ranks(*given)
+        if not is_global:
+            self._iteration += 1
+        elif is_of_workers:
+            self.load_state_dict(state)
+        elif self._asked is not None:
+            self._asked = self._request()
+
     def _rank(self) -> tuple[int, int]:
-        return self._given or ranks.discovered()
+        return self.loaded.ranks or self._given or ranks.discovered()
 
     def _worker(self) -> tuple[int, int]:
         worker = torch.utils.data.get_worker_info()
@@ -227,7 +276,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return (self.minibatch_size if share.is_balanced else times(self.minibatch_size, num_workers)), share
 
     def begin_iteration(self) -> None:
-        if self._is_agreed or self._rank()[1] == 1:
+        # Ranks that come and go begin iterations at different times, so they have nothing to compare.
+        if self._is_agreed or self.loaded.ranks or self._rank()[1] == 1:
             return
         self._is_agreed = True
         state = self.loaded.state or {**self._settings(), "epoch": self.epoch, "source": self._epochs.start}
@@ -263,12 +313,14 @@ class MinibatchDataset(Displayed, WatchedDataset):
         begun = own or state
         self.delivered.begin_here(0 if begun is None else begun.get("steps"))
         self._iteration += 1
-        iteration, size, share = self._iteration, *self._request()
-        return Results(lambda: self._next(iteration, size, share))
+        iteration, self._asked = self._iteration, self._request()
+        return Results(lambda: self._next(iteration))
 
-    def _next(self, iteration: int, size: Size, partition: Partition) -> TensorMinibatch[Any] | None:
-        keeps_empty = partition.count == 1 or partition.is_balanced  # ranks may wait for each other's minibatches
+    def _next(self, iteration: int) -> TensorMinibatch[Any] | None:
         with self._lock.inner:
+            assert self._asked is not None
+            size, partition = self._asked
+            keeps_empty = partition.count == 1 or partition.is_balanced  # ranks may wait for each other's minibatches
             while True:
                 if self._iteration != iteration:
                     message = "this iteration has ended, because another iteration over the same data set began"
@@ -333,7 +385,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 f"the state is {type(state).__name__}; expected a result of state_dict(); if it was saved as text, use "
                 "json.loads"
             )
-        state = self._own(state)
+        state = _own_part(state, *self._rank(), self._epochs)
         _check_state(state)
         before = self._source.state_dict(), self._epochs.current, self._partition
         try:
@@ -373,28 +425,6 @@ class MinibatchDataset(Displayed, WatchedDataset):
         else:
             current["rank"] = self._rank()[0]
         return {name: value for name, value in current.items() if name not in ignored and state.get(name) != value}
-
-    def _own(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return this rank's part of the states of a job."""
-        states = state.get("ranks")
-        if not isinstance(states, list) or not states:
-            return state
-        rank, world_size = self._rank()
-        if len(states) == world_size:
-            return cast(Mapping[str, Any], states[rank])
-        parts = [state["source"] for state in states if "workers" not in state]
-        is_inside = any(has_begun(part["timeline"]) for part in parts)
-        if len(parts) < len(states) or (is_inside and not all(map(self._epochs.has_ended_at, parts))):
-            what = (
-                f"the states are of {len(states)} ranks, but this job has {world_size}. With partition='cntk', another "
-                f"number of ranks delivers other minibatches, so it can only start at the beginning of an epoch: use "
-                f"set_epoch, or resume with {len(states)} ranks"
-            )
-            saved, current = {"world_size": len(states)}, {"world_size": world_size}
-            raise CheckpointError(what, saved=saved, current=current)
-        # At either end of an epoch, only the position of a timeline matters to other ranks.
-        source = {**parts[0], "timeline": of_any_partition(parts[0]["timeline"])}
-        return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
 
     def _settings(self) -> dict[str, Any]:
         rank, world_size = self._rank()
@@ -537,6 +567,34 @@ def _warn(source: Any, size: int, world_size: int, share: Partition, *, is_trunc
             )
             least = -(-world_size * source.num_samples // source.num_sequences)
             logger.warning(text, size, num_sequences, world_size, 100 * (1 - num_sequences / world_size), least)
+
+
+def _own_part(state: Mapping[str, Any], rank: int, world_size: int, epochs: _Epochs) -> Mapping[str, Any]:
+    """Return a rank's part of the states of a job."""
+    states = state.get("ranks")
+    if not isinstance(states, list) or not states:
+        return state
+    if len(states) == world_size:
+        return cast(Mapping[str, Any], states[rank])
+    parts = [state["source"] for state in states if "workers" not in state]
+    is_inside = any(has_begun(part["timeline"]) for part in parts)
+    if len(parts) < len(states) or (is_inside and not all(map(epochs.has_ended_at, parts))):
+        what = (
+            f"the states are of {len(states)} ranks, but this job has {world_size}. With partition='cntk', another "
+            f"number of ranks delivers other minibatches, so it can only start at the beginning of an epoch: use "
+            f"set_epoch, or resume with {len(states)} ranks"
+        )
+        saved, current = {"world_size": len(states)}, {"world_size": world_size}
+        raise CheckpointError(what, saved=saved, current=current)
+    # At either end of an epoch, only the position of a timeline matters to other ranks.
+    source = {**parts[0], "timeline": of_any_partition(parts[0]["timeline"])}
+    return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
+
+
+def _has_begun(state: Mapping[str, Any]) -> bool:
+    """Return whether a minibatch of its epoch comes before a state."""
+    positions = state.get("workers", [state["source"]])
+    return any(position is not None and has_begun(position["timeline"]) for position in positions)
 
 
 def _check_state(state: Mapping[str, Any]) -> None:

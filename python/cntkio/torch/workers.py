@@ -97,7 +97,7 @@ class Loaded:
 
     Attributes:
         state: The state from which the next iteration resumes; None: it begins at the start of its epoch.
-        count: Number of states that were loaded.
+        count: Number of states that were loaded, and of changes of the ranks.
         is_of_this_worker: True in a worker whose loader keeps the states of its workers, as `StatefulDataLoader` does.
     """
 
@@ -107,12 +107,24 @@ class Loaded:
         self.is_of_this_worker = False
         self._header = torch.zeros(2, dtype=torch.int64).share_memory_()  # number of the state, and its length in bytes
         self._text = torch.zeros(_LONGEST_STATE, dtype=torch.uint8).share_memory_()
+        self._ranks = torch.zeros(2, dtype=torch.int64).share_memory_()
         self._taken_up = 0  # number of the last state that this process took up
 
     @property
     def number(self) -> int:
         """Number of the state for workers."""
         return int(self._header[0])
+
+    @property
+    def ranks(self) -> tuple[int, int] | None:
+        """The rank and the number of ranks that the program has set; None: it has set none."""
+        rank, world_size = self._ranks.tolist()
+        return (rank, world_size) if world_size else None
+
+    def set_ranks(self, rank: int, world_size: int) -> None:
+        """Set the ranks, also in workers that persist, and end the iterations of loaders."""
+        self._ranks.copy_(torch.tensor([rank, world_size]))
+        self.count += 1
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Keep a state for the next iteration."""
@@ -276,7 +288,8 @@ class Noted:
 
     def __next__(self) -> Any:
         if self._dataset.loaded.count != self._count:
-            raise RuntimeError("this iteration has ended, because a state was loaded into its data set")
+            what = "this iteration has ended, because a state was loaded into its data set, or its ranks were set"
+            raise RuntimeError(f"{what}: iterate over the loader again")
         try:
             delivered = next(self._iterator)
         except StopIteration:
