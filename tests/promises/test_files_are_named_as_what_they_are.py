@@ -102,6 +102,8 @@ def test_labels_without_times_are_found_at_their_line(tmp_path: Path) -> None:
     assert "forced alignment" in report
     (tmp_path / "a.mlf").write_text('#!MLF!#\n"*/u1.lab"\n100000 0 a\n.\n')
     assert "write the earlier time first" in printed("check", str(tmp_path / "a.mlf"))
+    (tmp_path / "a.mlf").write_text("#!MLF!#\nu1.lab\n0 100000 a\n.\n")
+    assert "an entry begins with its name in quotes" in printed("check", str(tmp_path / "a.mlf"))
 
 
 def test_inspect_gives_the_cause_of_a_stream_that_no_line_has(tmp_path: Path) -> None:

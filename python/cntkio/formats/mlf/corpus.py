@@ -407,7 +407,8 @@ class MLFFormat(Format):
         settings = self._settings
         found = read_entries(path, self._names, settings) if settings.is_text else scan_binary(path, settings.dim)
         if not len(found.keys):
-            raise CorpusError(f"{path}: no entry is left to read", kind=EMPTY_FILE)
+            hint = "; an entry begins with its name in quotes, as in '\"*/u1.lab\"'" if settings.is_text else ""
+            raise CorpusError(f"{path}: no entry is left to read{hint}", kind=EMPTY_FILE)
         return found
 
     def _refuse_repeated(self, layout: MLFLayout) -> None:
