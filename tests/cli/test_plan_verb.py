@@ -203,3 +203,19 @@ def test_tables_and_costs_that_are_not_possible_are_refused(
 ) -> None:
     assert main(["plan", "a.ctf", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_steps_are_a_ledger_without_the_keys_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    setting = ["--minibatch-size", "40", "--window", "2"]
+    found = planned(*setting, "--steps", "3:6", capsys=capsys, verb="explain")
+    with source() as reader:
+        minibatches = [reader.read(40) for _ in range(6)][3:]
+    keys = [key for minibatch in minibatches if minibatch for key in minibatch.keys_of_sequences.tolist()]
+    assert [row["key"] for row in found["delivered"]] == keys and found["steps"] == [3, 4, 5]
+    Path("bad.txt").write_text(f"{keys[0]}\n{keys[-1]}\n")
+    found = planned(*setting, "--leave-out", "bad.txt@0", "--steps", "3:6", capsys=capsys, verb="explain")
+    assert not {keys[0], keys[-1]} & {row["key"] for row in found["delivered"]}
+    late = planned(*setting, "--leave-out", "bad.txt@999999", "--steps", "3:6", capsys=capsys, verb="explain")
+    assert [row["key"] for row in late["delivered"]] == keys
+    assert main(["explain", "--steps", "3", "a.ctf"]) == 2
+    assert "expected two numbers, such as 100:110" in capsys.readouterr().err

@@ -218,6 +218,9 @@ def _add_setting(option: _Option) -> None:
     option("--row-length", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples of a row")
     option("--balance", choices=("attention",), default="", help="a budget: ranks get equal costs, with --deal global")
     option("--cost", metavar="A:B", default="", help="with --balance: of a sample, of the square of a length (0:1)")
+    option(
+        "--leave-out", metavar="FILE[@POSITION]", default="", help="leave out the keys in FILE, from POSITION on (0)"
+    )
 
 
 def _add_config(verb: _Verb) -> None:

@@ -46,6 +46,7 @@ class Setting(NamedTuple):
         row_length: Samples of a row.
         balance: What the ranks get in equal parts, as in a `Budget`; "": nothing.
         cost: With `balance`, the cost of a sample and of the square of a length, as "1:2"; "": that of attention.
+        leave_out: A file of keys that are left out, perhaps with `@` and the position from which on; "": none.
     """
 
     minibatch_size: int = 1024
@@ -60,6 +61,7 @@ class Setting(NamedTuple):
     row_length: int = 0
     balance: str = ""
     cost: str = ""
+    leave_out: str = ""
 
     @classmethod
     def of(cls, options: Namespace) -> Setting:
@@ -118,6 +120,10 @@ class Setting(NamedTuple):
         options: dict[str, Any] = {"randomize": self.window != 0, "truncation_length": self.truncation_length}
         if self.window:
             options["randomization_window_in_chunks"] = self.window
+        if self.leave_out:
+            path, _, position = self.leave_out.rpartition("@")
+            is_named = bool(path) and position.isdecimal()
+            options["leave_out"] = {int(position) if is_named else 0: path if is_named else self.leave_out}
         return one.open(max_sweeps=max_sweeps, randomization_seed=self.seed, **options)
 
     def plan(self, source: MinibatchSource, rank: int) -> SourcePlan:
