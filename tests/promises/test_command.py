@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cntkio.cli import main
+from cntkio.cli.arguments import parser
 
 VERBS = ["inspect", "head", "check", "plan", "bench", "index", "diff"]
 
@@ -89,3 +90,13 @@ def test_an_error_of_shares_has_the_shares_and_the_files(
 ) -> None:
     assert main(["convert", "--split", *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_all_verbs_give_an_option_the_same_names() -> None:
+    names: dict[str, set[tuple[str, ...]]] = {}
+    for verb in parser().verbs.values():
+        for argument in verb.arguments:
+            if argument.is_common:
+                names.setdefault(argument.options[0], set()).add(tuple(argument.options))
+    assert "--chunk-size" in names
+    assert {option: len(others) for option, others in names.items() if len(others) > 1} == {}

@@ -130,3 +130,16 @@ def test_check_reports_a_dimension_at_its_line(corpora: Path, capsys: pytest.Cap
     assert main(["check", "c.cntk"]) == 1
     output = capsys.readouterr().out
     assert "c.cntk:3:" in output and "bad-configuration" in output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["file = $Folder$/a.ctf", "file = a ; input = [ x = [ dim = $D$ ; format = dense ] ]", "readerType = $Kind$"],
+)
+def test_an_error_about_a_missing_variable_has_a_public_name(text: str, corpora: Path) -> None:
+    Path("a.cntk").write_text(f"reader = [ {text} ]\n")
+    with pytest.raises(ConfigError, match="no variable found with the name") as caught:
+        MinibatchSource.from_config("a.cntk")
+    names = {type(caught.value).__name__, *type(caught.value).__qualname__.split(".")}
+    assert not any(name.startswith("_") for name in names)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None

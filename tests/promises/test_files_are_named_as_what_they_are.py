@@ -32,6 +32,10 @@ OTHERS = {
     "xml": '<?xml version="1.0"?>\n<a/>\n',
     "utf-32": "1 |x 1\n",
     "hcopy": "wav/a.wav mfc/a.mfc\nwav/b.wav mfc/b.mfc\n",
+    "speakers": "s1 s1-1 s1-2\ns2 s2-1\n",
+    "speakers of readers": "1089 1089-134 1089-135\n1090 1090-1\n",
+    "times": "u1 rec1 0.0 1.25\nu2 rec1 1.25 2.5\n",
+    "times of utterances": "u1 1.25\nu2 0.5\n",
 }
 
 
@@ -42,6 +46,26 @@ def test_a_file_that_nobody_reads_is_named_with_advice(form: str, tmp_path: Path
     kind = detect(path)
     assert (kind.form, kind.deserializer) == (form.split(" of ")[0], None)
     assert kind.use(path) in printed("check", str(path)).replace("a.txt '", "a.txt'")
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("numbers", "cat.1\t3\ndog.2\t1\n"),
+        ("numbers", "u1 123\nu2 99\n"),
+        ("numbers", "<eps> 0\n!SIL 1\nA 2\n"),
+        ("numbers", "1089-134 1089\n1089-135 1089\n"),
+        ("kaldi map", "1089-134-1 1089-134\n1089-134-2 1089-134\n"),
+        ("kaldi map", "s1 m\ns2 f\n"),
+        ("kaldi", "u1 3 3 4\nu2 7\n"),
+    ],
+)
+def test_a_list_of_names_is_named_and_read(form: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text(text)
+    assert detect(path).form == form
+    assert f"format {detect(path).title}" in printed("inspect", str(path))
+    assert f"sequence {text.split()[0]} labels" in printed("head", str(path))
 
 
 @pytest.mark.parametrize("suffix", ["scp", "mlf", "cntk", "config", "bs", "ark", "bin", "csv", "svm"])
@@ -137,3 +161,25 @@ def test_a_prefix_of_kaldi_is_no_part_of_a_path(prefix: str, name: str, tmp_path
         with pytest.raises(FileNotFoundError) as caught:
             KaldiDeserializer(names).open()
         assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("to", "prefix", "rest", "advice"),
+    [
+        ("kaldi", "ark:", "b.ark", "write 'b.ark'"),
+        ("ctf", "ark,t:", "b.ctf", "write 'b.ctf'"),
+        ("parquet", "scp:", "b.parquet", "write 'b.parquet'"),
+        ("svmlight", "ark,scp:", "b.svm,b.scp", "write 'b.svm'"),
+        ("cbf", "ark:", "| gzip -c > b", "write the path of a file"),
+        ("arrow", "ark,t:", "-", "write the path of a file"),
+    ],
+)
+def test_a_prefix_of_kaldi_is_no_part_of_an_output(
+    to: str, prefix: str, rest: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.ctf").write_text("0 |label 1 |x 0:1\n1 |label 2 |x 1:2\n" if to == "svmlight" else "0 |x 1\n1 |x 2\n")
+    expected = f"{prefix!r} is a prefix of Kaldi, and no part of a path: {advice}"
+    assert expected in printed("convert", "--to", to, "a.ctf", prefix + rest)
+    assert expected in printed("inspect", "--html", prefix + rest, "a.ctf")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.ctf"]

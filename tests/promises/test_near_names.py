@@ -170,3 +170,31 @@ def test_a_misspelled_form_of_a_stream_has_the_near_form(
 def test_the_name_of_a_stream_may_look_like_a_form(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text("|spars 1 |sense 2\n")
     assert main(["head", "--stream", "x:1:dense:spars", "--stream", "y:1:sense", str(tmp_path / "a.ctf")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ("wrods:1", "no line has a stream 'wrods'; there are: 'tags', 'words'; did you mean 'words'?"),
+        ("w:1:dense:Words", "no line has a stream 'Words'; there are: 'tags', 'words'; did you mean 'words'?"),
+        ("tag:2:sparse", "no line has a stream 'tag'; there are: 'tags', 'words'; did you mean 'tags'?"),
+        ("zebra:1", "no line has a stream 'zebra'; there are: 'tags', 'words'"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["head", "inspect", "plan", "explain", "bench", "diff", "convert"])
+def test_every_verb_refuses_a_stream_that_no_line_has(
+    verb: str, stream: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, other = tmp_path / "a.ctf", tmp_path / "b.ctf"
+    path.write_text("0 |words 1 |tags 2\n1 |words 3 |tags 1\n")
+    files = [str(path), *[str(path)] * (verb == "diff"), *[str(other)] * (verb == "convert")]
+    arguments = [verb, *files, "--stream", stream, "--max-errors", "-1"]
+    assert main(arguments + ["--step", "0"] * (verb == "explain")) == 2
+    assert words in capsys.readouterr().err
+    assert not other.exists()
+
+
+def test_a_stream_that_begins_late_in_a_text_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.ctf").write_text("0 |x1 1\n" * 10_000 + "1 |x1 1 |x2 2\n")
+    assert main(["head", str(tmp_path / "a.ctf"), "--stream", "x2:1", "--max-errors", "-1", "--at", "1"]) == 0
+    assert "x2  2" in capsys.readouterr().out

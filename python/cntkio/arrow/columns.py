@@ -23,6 +23,7 @@ from cntkio.formats.pieces import Classes
 from cntkio.formats.table import Column, in_precision
 from cntkio.streams import StreamInformation, num_values
 
+_DROP = "ArrowDeserializer(..., nulls='drop') leaves out the rows with nulls"
 _T = TypeVar("_T")
 Shape = int | tuple[int, ...]
 Shapes: TypeAlias = Mapping[str, Shape] | pa.Schema | None
@@ -145,7 +146,7 @@ def _innermost(array: pa.Array) -> pa.Array:
 def _without_nulls(where: str, array: pa.Array) -> pa.Array:
     if array.null_count:
         nulls = f"{array.null_count} null{'s' * (array.null_count != 1)}"
-        raise CorpusError(f"{where}: {nulls}; expected no nulls")
+        raise CorpusError(f"{where}: {nulls}; expected no nulls; {_DROP}")
     return _decoded(array)
 
 
@@ -284,7 +285,7 @@ class Rows(NamedTuple):
         """Convert the column of keys of a batch: to uint64, or to texts; refuse nulls and negative numbers."""
         where, column = f"column {self.key!r}", batch.column(self.key)
         if column.null_count:
-            raise CorpusError(f"{where} has nulls; expected a key for each sequence")
+            raise CorpusError(f"{where} has nulls; expected a key for each sequence; {_DROP}")
         keys: npt.NDArray[Any] = _decoded(column).to_numpy(zero_copy_only=False)
         if self.has_text_keys:
             return keys.astype(np.str_)

@@ -135,7 +135,6 @@ def _add_convert(verb: _Verb) -> None:
     # Any number, because `--input` and `--output` may give one of the files or both; the verb counts them.
     option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
     option("--to", choices=convert.FORMATS, metavar="FORMAT", help=f"to write: {', '.join(convert.FORMATS)}")
-    # CNTK's ctf2bin.py has these two options, `--header` and `--chunk_size`.
     option("--input", type=Path, dest="input_file", help="the same as IN")
     option("--output", type=Path, dest="output_file", help="the same as OUT")
     option("--sample", metavar="N", type=_amount, help="write N random sequences; below 1: a share")
@@ -157,7 +156,7 @@ def _add_convert(verb: _Verb) -> None:
     option("--header", type=Path, help="the streams, as for ctf2bin of CNTK")
     layouts = ("2.x", "documented")
     option("--layout", metavar="NAME", choices=layouts, default="2.x", help="cbf: 2.x or documented (2.x)")
-    _add_corpus_options(option, "--chunk_size")
+    _add_corpus_options(option)
 
 
 def _add_diff(verb: _Verb) -> None:
@@ -315,20 +314,19 @@ def _add_corpora(option: _Option) -> None:
     _add_corpus_options(option)
 
 
-def _add_corpus_options(option: _Option, *chunk_size: str) -> None:
-    _add_reading_options(partial(option, is_common=True), *chunk_size)
+def _add_corpus_options(option: _Option) -> None:
+    _add_reading_options(partial(option, is_common=True))
     _add_remote_options(partial(option, is_common=True))
 
 
-def _add_reading_options(option: _Option, *chunk_size: str) -> None:
-    for name in ("streams", "max_errors", "skip_sequence_ids", "strict"):
-        _add_reading_option(option, name)
-    _add_reading_option(option, "chunk_size_in_bytes", *chunk_size)
-    for name in ("keys", "prefix", "labels", "mapping"):
+def _add_reading_options(option: _Option) -> None:
+    text = ("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes")
+    for name in (*text, "keys", "prefix", "labels", "mapping"):
         _add_reading_option(option, name)
 
 
-def _add_reading_option(option: _Option, name: str, *others: str) -> None:
+def _add_reading_option(option: _Option, name: str) -> None:
+    others = ["--chunk_size"] if name == "chunk_size_in_bytes" else []  # as in CNTK's ctf2bin.py
     option(COMMAND.flag(name), *others, dest=name, **_READING[name])
 
 

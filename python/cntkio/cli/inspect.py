@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cntkio.arguments import did_you_mean, there_are
+from cntkio.arguments import did_you_mean
 from cntkio.cli.show import (
     BAD_DATA,
     FINE,
@@ -38,7 +38,7 @@ from cntkio.corpora import Described, Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, printable
 from cntkio.formats.contract import Corpus, Loaded
-from cntkio.formats.ctf import bounds_of, infer_usual_streams, read_vocabularies, vocabularies_in
+from cntkio.formats.ctf import bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
 from cntkio.formats.mlf import Labels
 from cntkio.formats.pieces import in_arrays
@@ -107,10 +107,6 @@ def _add_errors(facts: Facts, one: Described, corpus: Corpus) -> int:
     errors = corpus.report.errors
     if one.forgives_errors:
         facts.add("errors", errors)
-    usual = infer_usual_streams(one.input.names, 0) if errors and one.input.kind.names_streams else {}
-    for alias in [stream.stream_alias for stream in one.deserializers[0].streams.values()] if usual else ():
-        if alias not in usual:
-            complain(f"no line has a stream {alias!r}{there_are(alias, usual)}")
     facts.add("warnings", corpus.report.warnings)
     return BAD_DATA if complaints or errors else FINE
 

@@ -30,7 +30,7 @@ from cntkio.corpora import Described, Input, inputs, require_takers
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
 from cntkio.formats.contract import Corpus, ReadingOptions, with_defaults
-from cntkio.formats.ctf import guessed_streams
+from cntkio.formats.ctf import guessed_streams, require_names
 from cntkio.formats.pieces import Progress
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
@@ -358,10 +358,13 @@ def reading_of(options: Namespace) -> ReadingOptions:
 def described(options: Namespace, file: Input, *, guesses_streams: bool = False, **defaults: Any) -> list[Described]:
     """Return the corpora of a file, as `cntkio.corpora.described` does. The defaults are for `with_defaults`.
 
-    With `guesses_streams`, the streams of a text are guessed from its first lines, because no value is read.
+    With `guesses_streams`, the streams of a text are guessed from its first lines, because no value is read. A stream
+    that the call names, but no line has, is a `ConfigError`.
     """
     reading = with_defaults(reading_of(options), **defaults)
-    if guesses_streams and file.kind.names_streams and not reading["streams"]:
+    if file.kind.names_streams and reading["streams"]:
+        require_names(file.names, reading["streams"])
+    elif guesses_streams and file.kind.names_streams:
         reading["streams"] = guessed_streams(file.names)
     return corpora.described(file, reading)
 

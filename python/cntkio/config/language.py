@@ -339,7 +339,7 @@ def without_comment(line: str) -> str:
 _Missing = dict[str, tuple[Position, str, str]]
 
 
-class _MissingVariablesError(ConfigError):
+class MissingVariablesError(ConfigError):
     """Variables have no value."""
 
     def __init__(self, found: _Missing) -> None:
@@ -381,7 +381,7 @@ class Shared:
         self.trace_level, self.missing = trace_level, found
         try:
             yield
-        except _MissingVariablesError as error:
+        except MissingVariablesError as error:
             found.update(error.found)
         except ConfigError:
             # The error may come from a placeholder, so report the missing variables instead.
@@ -390,7 +390,7 @@ class Shared:
         finally:
             self.trace_level, self.missing = 1, None
         if found:
-            raise _MissingVariablesError(found)
+            raise MissingVariablesError(found) from None
 
 
 @dataclasses.dataclass(eq=False)
@@ -610,7 +610,7 @@ class Section:
                     continue  # reading the entry inside that needs the variable raises the error
                 try:
                     replacement = self._variable(match[1], text.position(offset), chain)
-                except _MissingVariablesError as error:
+                except MissingVariablesError as error:
                     missing |= error.found
                     continue
                 pieces += text.pieces(copied, offset)
@@ -627,7 +627,7 @@ class Section:
                 pieces += text.pieces(copied, start + len(kept))
                 copied = start + len(line)
         if missing and not value.is_section:
-            raise _MissingVariablesError(missing)
+            raise MissingVariablesError(missing)
         if copied == begin:
             return value
         pieces += text.pieces(copied, end)
@@ -640,7 +640,7 @@ class Section:
         if found is chain[-1]:  # such as deviceId = $DeviceId$, which an argument has to give
             found = None if self.parent is None else self.parent.entry(name)
         if found is None:
-            raise _MissingVariablesError({name: (position, key, self.path)})
+            raise MissingVariablesError({name: (position, key, self.path)})
         replacement = found.section._resolve(found, chain).string
         # CNTK refuses this, too: a section can be a variable only if it stands on one line.
         if "\n" in replacement:
@@ -654,7 +654,7 @@ class Section:
             value = self._noted(key, own)
             if value is not None and value.is_section:
                 _require_variables(value, key, self.path)
-        except _MissingVariablesError as error:
+        except MissingVariablesError as error:
             found = self.shared.missing
             if found is None:
                 raise
@@ -797,7 +797,7 @@ def _require_variables(value: Value, key: str, path: str) -> None:
     matches = VARIABLE.finditer(value.text.string, value.begin, value.end)
     found = {match[1]: (value.text.position(match.start()), key, path) for match in matches}
     if found:
-        raise _MissingVariablesError(found)
+        raise MissingVariablesError(found)
 
 
 def _merged(entry: Entry) -> Value:

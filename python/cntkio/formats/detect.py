@@ -161,9 +161,16 @@ _KALDI_LINE = re.compile(
     rb"[^\s=|]+[ \t]+((?!qid:)(?=[^\s:]*[A-Za-z/_])[^\s=|]+:\d+(\[[\d:,]*\])?|\[(\s+%s)+\s*\])\s*" % _NUMBER
 )
 _KALDI_OBJECT = re.compile(rb"\S+[ \t]\0B(\x04|[FD][MV] |CM[23]? )")
-# The key has a letter or `_`, since lines of numbers alone are a table.
-_KALDI_CLASSES = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+( +\d+)+")
-_KALDI_MAP = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+ [^\s|,;=:]+")
+# A key has a letter, `_` or `-` between digits, since lines of numbers alone are a table.
+_KALDI_KEY = rb"(?=\S*(?:[A-Za-z_]|\d-\d))[^\s|,;=:]+"
+# The forms of Kaldi's lists: each line fits the pattern. Lines of one number are read as classes, like the others.
+_KALDI_LINES = {
+    "numbers": re.compile(rb"%s[ \t]+\d+" % _KALDI_KEY),
+    "kaldi": re.compile(rb"%s( +\d+)+" % _KALDI_KEY),
+    "times": re.compile(rb"%s([ \t]+%s)?([ \t]+\d+(\.\d*)?){1,2}" % (_KALDI_KEY, _KALDI_KEY)),
+    "kaldi map": re.compile(rb"%s [^\s|,;=:]+" % _KALDI_KEY),
+    "speakers": re.compile(rb"[^\s|,;=:]+([ \t]+(?=\S*\d)%s)+" % _KALDI_KEY),
+}
 # Two paths, of a sound and of its features; or a key, and a sound or a command that writes it.
 _SOUND = rb"\.(?:wav|sph|wv1|flac|nist|raw|pcm|mp3|ogg|aiff?)"
 _HCOPY_LINE = re.compile(rb"\S+%s\s+\S*[./]\S*\s*" % _SOUND, re.I)
@@ -192,6 +199,11 @@ KINDS = {
             "kaldi map", "Kaldi map (utt2spk)", "KaldiDeserializer({path!r}, content='map')", is_text=True,
             is_read_packed=True, in_files="cntkio.formats.kaldi:maps_in_files", options=("chunk_size_in_bytes",),
             has_text_keys=True,
+        ),
+        FileKind(
+            "numbers", "list of names and numbers, such as utt2num_frames, words.txt or classes of images",
+            "KaldiDeserializer({path!r})", is_text=True, is_read_packed=True, in_files="cntkio.formats.kaldi:in_files",
+            options=("dtype", "chunk_size_in_bytes"), has_text_keys=True,
         ),
         FileKind(
             "ctf", "CNTK text format (CTF)", "CTFDeserializer({path!r}, StreamDefs(...))",
@@ -301,6 +313,14 @@ KINDS = {
         FileKind(
             "transcripts", "list of transcripts (Kaldi's text)",
             advice="cntkio convert txt2ctf converts columns of words; for frames, align the words first",
+        ),
+        FileKind(
+            "speakers", "list of the utterances of each speaker (spk2utt)",
+            advice="spk2utt_to_utt2spk.pl of Kaldi writes utt2spk, which KaldiDeserializer reads with content='map'",
+        ),
+        FileKind(
+            "times", "list of times (segments or utt2dur of Kaldi)",
+            advice="make_mfcc.sh of Kaldi makes features of the recordings and their segments; name their list",
         ),
         FileKind(
             "names", "list of names, such as states, one on each line",
@@ -510,7 +530,7 @@ def _form_of_text(text: bytes) -> str | None:
     whole = lines[:-1] or lines  # the last line may be cut off
     if any(map(_SVMLIGHT_LINE.fullmatch, lines[1:3])):  # below a line of names
         return "svmlight"
-    for form, pattern in (("kaldi", _KALDI_CLASSES), ("kaldi map", _KALDI_MAP)):
+    for form, pattern in _KALDI_LINES.items():
         # A single line of this form may be anything.
         if len(lines) > 1 and all(map(pattern.fullmatch, whole)):
             return form

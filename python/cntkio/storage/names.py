@@ -162,7 +162,17 @@ def hint_on_name(path: str | os.PathLike[str]) -> str:
         return f"; '~' is expanded by shells only: write {better!r}"
     if (specifier := _SPECIFIER.fullmatch(name)) is None:
         return ""
+    return f"; {_about_prefix(specifier, 'let copy-feats of Kaldi write an archive, and name that file')}"
+
+
+def refuse_prefix(path: str | os.PathLike[str]) -> None:
+    """Refuse a file to write whose name begins as Kaldi's specifiers; an existing file of such a name can be read."""
+    if (specifier := _SPECIFIER.fullmatch(os.fspath(path))) is not None:
+        raise ConfigError(f"{os.fspath(path)}: {_about_prefix(specifier, 'write the path of a file')}", key="path")
+
+
+def _about_prefix(specifier: re.Match[str], otherwise: str) -> str:
     prefix, what = specifier.groups()
+    what = what.partition(",")[0] if {"ark", "scp"} <= {*re.split("[,:]", prefix)} else what  # an archive and its list
     is_file = what.strip() not in ("", "-") and "|" not in what
-    advice = f"write {what!r}" if is_file else "let copy-feats of Kaldi write an archive, and name that file"
-    return f"; {prefix!r} is a prefix of Kaldi, and no part of a path: {advice}"
+    return f"{prefix!r} is a prefix of Kaldi, and no part of a path: {f'write {what!r}' if is_file else otherwise}"

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cntkio.storage.names import as_url, hint_on_name, is_remote
+from cntkio.storage.names import as_url, hint_on_name, is_remote, refuse_prefix
 from cntkio.storage.remote import Remote
 
 AnyPath = str | os.PathLike[str]
@@ -49,7 +49,9 @@ def written_whole(
 
     Raises:
         OSError: The file cannot be written; the error names `path`, and says what is there now.
+        ConfigError: The path begins with a prefix of Kaldi, such as `ark:`.
     """
+    refuse_prefix(path)
     if is_remote(os.fspath(path), remote):
         with tempfile.TemporaryFile() as file:
             yield file
@@ -106,6 +108,7 @@ def written_whole(
 
 def make_folder_of(path: AnyPath) -> None:
     """Make the folder of a file if it is missing; stores need no folders."""
+    refuse_prefix(path)
     if not is_remote(os.fspath(path)):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
 

@@ -17,16 +17,16 @@ from cntkio.formats.ctf.findings import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS
 from cntkio.formats.ctf.infer import (
     Vocabulary,
     guessed_streams,
-    has_other_streams,
     infer_streams,
     infer_usual_streams,
     read_vocabularies,
+    require_names,
     vocabularies_in,
 )
 from cntkio.formats.ctf.writer import sequence_to_cntk_text_format, text_name, write_ctf
 
 __all__ = [
     "KINDS_OF_BAD_SAMPLES", "KINDS_OF_GAPS", "CTFDeserializer", "CommentedMinibatch", "Vocabulary", "bounds_of",
-    "guessed_streams", "has_other_streams", "in_files", "infer_streams", "infer_usual_streams", "read_ctf",
-    "read_vocabularies", "sequence_to_cntk_text_format", "text_name", "vocabularies_in", "write_ctf",
+    "guessed_streams", "in_files", "infer_streams", "infer_usual_streams", "read_ctf",
+    "read_vocabularies", "require_names", "sequence_to_cntk_text_format", "text_name", "vocabularies_in", "write_ctf",
 ]  # fmt: skip

@@ -66,8 +66,8 @@ from cntkio.formats.ctf.index import (
 from cntkio.formats.ctf.infer import (
     Vocabulary,
     advice_on_streams,
-    has_other_streams,
     infer_streams,
+    names_at_the_start,
     read_vocabularies,
     streams_at_the_start,
     streams_between,
@@ -679,7 +679,8 @@ def read_ctf(
     remote = options.get("remote")
     defined = infer_streams(path, remote=remote) if streams is None else StreamDefs(streams)
     # Sequences may lack the streams to read if the text has others. An option of the caller wins.
-    deserializer = CTFDeserializer(path, defined, **{"subset": has_other_streams(path, defined, remote), **options})
+    has_others = {stream.stream_alias for stream in defined.values()} < names_at_the_start(path, remote)
+    deserializer = CTFDeserializer(path, defined, **{"subset": has_others, **options})
     if chunks is not None:
         minibatch = corpus_chunks(deserializer)[chunks].read()
     else:

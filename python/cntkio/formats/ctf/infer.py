@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 import cntkio._core as _core
-from cntkio.arguments import Wording, did_you_mean, suggests_keywords
+from cntkio.arguments import Wording, did_you_mean, suggests_keywords, there_are
 from cntkio.displays import Description, Displayed, counted
-from cntkio.errors import FormatError
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.ctf.index import StreamSchema, find_start
 from cntkio.formats.detect import other_in
 from cntkio.formats.report import EMPTY_FILE, Report
@@ -314,16 +314,33 @@ def _first_lines(file: TextInput) -> bytes:
     return text[: text.rfind(b"\n") + 1] or text
 
 
-def has_other_streams(path: FileNames, streams: StreamDefs, remote: Remote | None = None) -> bool:
-    """Return whether the first lines of a text have all these streams, and others. For `path` see `infer_streams`."""
+def names_at_the_start(path: FileNames, remote: Remote | None = None) -> set[str]:
+    """Return the names of streams in the first lines of the first file that has any. For `path` see `infer_streams`."""
     files, remote = _texts(path, remote)
-    known: set[str] = set()
     for name in files:
         with closing(open_input(name, remote)) as file:
-            known = {alias.decode(errors="replace") for alias in streams_at_the_start(file)}
-        if known:
-            break
-    return {stream.stream_alias for stream in streams.values()} < known
+            if known := {alias.decode(errors="replace") for alias in streams_at_the_start(file)}:
+                return known
+    return set()
+
+
+def require_names(path: FileNames, streams: Mapping[str, StreamDef]) -> None:
+    """Refuse a stream whose name no line has. Only if the first lines lack a name, the whole text is searched for it.
+
+    Raises:
+        ConfigError: The text has other streams, but not this one.
+    """
+    asked = [stream.stream_alias for stream in streams.values()]
+    known = names_at_the_start(path)
+    if known and not known.issuperset(asked):
+        # Of a damaged text, the error of the reader says more.
+        with suppress(FormatError):
+            known.update(name.decode(errors="replace") for name in _all_streams(path, None, forgives=True))
+        for name in asked:
+            if name not in known:
+                raise ConfigError(
+                    f"{shown_files(path)}: no line has a stream {name!r}{there_are(name, sorted(known))}", key="streams"
+                )
 
 
 def advice_on_streams(
