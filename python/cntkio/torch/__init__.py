@@ -21,11 +21,11 @@ except ModuleNotFoundError as error:
     what = f"cntkio.torch needs {error.name}, which is not installed: pip install torch"
     raise ModuleNotFoundError(what, name=error.name) from None
 
-from cntkio.torch.dataset import MinibatchDataset, gather_state_dict
-from cntkio.torch.ranks import joined_states
+from cntkio.torch.dataset import JobState, MinibatchDataset, gather_state_dict
+from cntkio.torch.ranks import Place, joined_states, place_in_mesh
 from cntkio.torch.tensors import Collate, Layout, Padded, PaddedEmpty, Ragged, TensorMinibatch, Truncated, convert
 
 __all__ = [
-    "Collate", "Layout", "MinibatchDataset", "Padded", "PaddedEmpty", "Ragged", "TensorMinibatch", "Truncated",
-    "convert", "gather_state_dict", "joined_states",
+    "Collate", "JobState", "Layout", "MinibatchDataset", "Padded", "PaddedEmpty", "Place", "Ragged", "TensorMinibatch",
+    "Truncated", "convert", "gather_state_dict", "joined_states", "place_in_mesh",
 ]  # fmt: skip

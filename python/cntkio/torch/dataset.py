@@ -73,6 +73,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         rank: Index of this process; None: the rank that `torch.distributed`, Ray Train, the environment (``RANK``) or
             SLURM reports (docs/torch.md, "Ranks and workers"), or 0.
         world_size: Number of processes that share the data; required with `rank`.
+        mesh: Place of this process in a mesh, in place of `rank` (docs/torch.md, "A mesh"): from `place_in_mesh`.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -100,6 +101,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         deal: Literal["length", "area", "chunk", "minibatch"] = "length",
         rank: int | None = None,
         world_size: int | None = None,
+        mesh: ranks.Place | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(source, MinibatchSource | Mixture | UserMinibatchSource):
@@ -123,6 +125,9 @@ class MinibatchDataset(Displayed, WatchedDataset):
             raise ConfigError(f"rank={rank}, but world_size={world_size}; give both or neither", key="rank")
         # If no rank is given, each use asks for it: torch.distributed may be initialized after this data set is made.
         self._given = None if rank is None else ranks.checked(rank, world_size)
+        self._slice = (0, 1)
+        if mesh is not None:
+            self._given, self._slice = ranks.taken(mesh, rank, row_length_of(minibatch_size) if layout == "rows" else 0)
         self.source = source
         self._source: Any = _UserSource(source) if isinstance(source, UserMinibatchSource) else source
         self.layout: Any = layout
@@ -166,7 +171,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             return TensorMinibatch(minibatch, self.layout, self.device)
         _, world_size = self._rank()
         rounded_up = world_size - 1 if self.partition == "global" else 0  # so that all ranks have one shape
-        return in_rows(minibatch, row_length_of(size), (size.rows + rounded_up) // world_size, self.device)
+        return in_rows(minibatch, row_length_of(size), (size.rows + rounded_up) // world_size, self.device, self._slice)
 
     def _description(self) -> Description:
         rank, world_size = self._rank()
@@ -391,7 +396,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         try:
             if self._partition is None and state.get("partition") in _PARTITIONS:
                 self._partition = state["partition"]
-            different = self._different_settings(state)
+            different = _different_settings(self._settings(), state, self._rank()[0])
             try:
                 for position in state.get("workers", [{}]):
                     if position is not None:
@@ -411,20 +416,6 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self.delivered.begin_here()
         self._epoch.fill_(state["epoch"])
         self._iteration += 1  # ends an iteration that is under way: the source has moved
-
-    def _different_settings(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings in which this data set differs from a state."""
-        current = self._settings()
-        ignored = {"worker", "num_workers"} if "workers" in state else set()
-        if self.partition == "global" == state.get("partition"):
-            ignored = {"rank", "worker", "num_workers"}
-            if self.remainder != "merge":  # the number of ranks decides which minibatches are merged
-                ignored.add("world_size")
-        elif self.partition == "balanced" == state.get("partition"):
-            ignored.add("rank")
-        else:
-            current["rank"] = self._rank()[0]
-        return {name: value for name, value in current.items() if name not in ignored and state.get(name) != value}
 
     def _settings(self) -> dict[str, Any]:
         rank, world_size = self._rank()
@@ -591,6 +582,20 @@ def _own_part(state: Mapping[str, Any], rank: int, world_size: int, epochs: _Epo
     return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
 
 
+def _different_settings(current: dict[str, Any], state: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """Return the settings of a data set of this rank that differ from those of a state."""
+    ignored = {"worker", "num_workers"} if "workers" in state else set()
+    if current["partition"] == "global" == state.get("partition"):
+        ignored = {"rank", "worker", "num_workers"}
+        if current["remainder"] != "merge":  # the number of ranks decides which minibatches are merged
+            ignored.add("world_size")
+    elif current["partition"] == "balanced" == state.get("partition"):
+        ignored.add("rank")
+    else:
+        current = {**current, "rank": rank}
+    return {name: value for name, value in current.items() if name not in ignored and state.get(name) != value}
+
+
 def _has_begun(state: Mapping[str, Any]) -> bool:
     """Return whether a minibatch of its epoch comes before a state."""
     positions = state.get("workers", [state["source"]])
@@ -679,3 +684,48 @@ def gather_state_dict(dataset: MinibatchDataset) -> dict[str, Any]:
     states: list[Any] = [None] * world_size
     torch.distributed.all_gather_object(states, state)
     return ranks.joined_states(states)
+
+
+class JobState:
+    """The state of a job as one text for `torch.distributed.checkpoint`: it takes the place of the data set there.
+
+    The text has the same key on all ranks, so it is saved once. With ``partition="global"`` it loads on any number of
+    ranks; with other partitions see `gather_state_dict`, which makes it.
+
+    Example:
+        >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
+        >>> path = "examples/alice/test.ctf"
+        >>> source = MinibatchSource(CTFDeserializer(path, infer_streams(path)), max_sweeps=1)
+        >>> job = JobState(MinibatchDataset(source, 512, partition="global", rank=1, world_size=2))
+        >>> saved = job.state_dict()
+        >>> sorted(saved), type(saved["data"]).__name__
+        (['data'], 'str')
+        >>> job.load_state_dict(saved)
+    """
+
+    def __init__(self, dataset: MinibatchDataset) -> None:
+        self._dataset = dataset
+
+    def state_dict(self) -> dict[str, str]:
+        """Return the state of all ranks; with ``partition="cntk"`` all ranks must call it.
+
+        Raises:
+            CheckpointError: As for `gather_state_dict`.
+        """
+        return {"data": json.dumps(gather_state_dict(self._dataset))}
+
+    def load_state_dict(self, state: Mapping[str, str]) -> None:
+        """Let the next iteration resume there, on this rank.
+
+        Raises:
+            CheckpointError: The state has no such text, or as for `MinibatchDataset.load_state_dict`.
+        """
+        text = state.get("data")
+        try:
+            found = json.loads(text) if isinstance(text, str) else None
+        except ValueError:
+            found = None
+        if found is None:
+            what = f"not the state of a JobState: 'data' is {text!r:.80}; expected the text of its state_dict()"
+            raise CheckpointError(what, saved=text)
+        self._dataset.load_state_dict(found)

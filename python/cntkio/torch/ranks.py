@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -58,6 +58,83 @@ def checked(rank: object, world_size: object) -> tuple[int, int]:
         what = f"rank is {index}, but world_size is {count}; expected a rank from 0 to {count - 1}"
         raise ConfigError(what, key="rank")
     return index, count
+
+
+class Place(NamedTuple):
+    """The place of a process in a mesh.
+
+    Attributes:
+        data: Rank among the shares of the data, and their number.
+        rows: Rank among the slices of each packed row, and their number.
+    """
+
+    data: tuple[int, int]
+    rows: tuple[int, int]
+
+
+def place_in_mesh(
+    mesh: Any, *, divide: Sequence[str] = (), share: Sequence[str] = (), split: Sequence[str] = ()
+) -> Place:
+    """Return the place of this process in a `torch.distributed.device_mesh.DeviceMesh`, for ``mesh=`` of a data set.
+
+    Each dimension of the mesh has to be in one of the three, so that no new dimension duplicates data in silence.
+
+    Args:
+        mesh: The mesh, with names of its dimensions.
+        divide: Dimensions whose ranks get different data, such as those of data parallelism. The first varies slowest.
+        share: Dimensions whose ranks get the same data, such as those of tensor and pipeline parallelism.
+        split: Dimensions whose ranks get slices of the same packed rows, such as those of context parallelism.
+
+    Raises:
+        ConfigError: The mesh does not contain this process; or a dimension is missing, unknown, or named
+            twice.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> mesh = SimpleNamespace(mesh_dim_names=("dp", "cp", "tp"), shape=(2, 2, 2), get_coordinate=lambda: [1, 0, 1])
+        >>> place_in_mesh(mesh, divide=["dp"], share=["tp"], split=["cp"])
+        Place(data=(1, 2), rows=(0, 2))
+    """
+    names, coordinate = mesh.mesh_dim_names or (), mesh.get_coordinate()
+    kinds = {"divide": divide, "share": share, "split": split}
+    for kind, dimensions in kinds.items():
+        if isinstance(dimensions, str):
+            raise ConfigError(f"{kind} is {dimensions!r}; expected a list of names: [{dimensions!r}]", key=kind)
+    given = [name for dimensions in kinds.values() for name in dimensions]
+    if sorted(given) != sorted(names):
+        what = f"the dimensions of the mesh are {list(names)}, and divide, share and split name {given}"
+        raise ConfigError(f"{what}; expected each dimension once", key="mesh")
+    if coordinate is None:
+        raise ConfigError("this process is not in the mesh; make the data set only on ranks of the mesh", key="mesh")
+
+    def rank_in(dimensions: Sequence[str]) -> tuple[int, int]:
+        rank, count = 0, 1
+        for name in dimensions:
+            at = names.index(name)
+            rank, count = rank * mesh.shape[at] + coordinate[at], count * mesh.shape[at]
+        return rank, count
+
+    return Place(rank_in(divide), rank_in(split))
+
+
+def taken(place: Place, rank: object, row_length: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the shares of a place in a mesh, and refuse those that cannot be had.
+
+    Args:
+        row_length: Cells of a packed row; 0: without rows.
+
+    Raises:
+        ConfigError: There is a rank, too; or the rows cannot be split.
+    """
+    if rank is not None:
+        raise ConfigError("mesh has the rank and the number of ranks: leave out rank and world_size", key="mesh")
+    slices = 2 * place.rows[1]
+    if slices > 2 and not row_length:
+        raise ConfigError("split needs packed rows: use layout='rows', and a Budget with rows", key="mesh")
+    if slices > 2 and row_length % slices:
+        what = f"a row has {row_length} cells, which {place.rows[1]} ranks cannot split into {slices} equal slices"
+        raise ConfigError(f"{what}; use a row_length that is a multiple of {slices}", key="mesh")
+    return place
 
 
 def advice(different: Sequence[str], partition: str) -> str:

@@ -1,0 +1,110 @@
+"""A mesh in place of a rank, and one state of a job for `torch.distributed.checkpoint`. (docs/torch.md)"""
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cntkio import Budget, CheckpointError, ConfigError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from cntkio.torch import JobState, MinibatchDataset, place_in_mesh  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+
+SIZE = Budget(rows=4, row_length=8, pool=30)
+AXES: dict[str, Any] = {"divide": ["dp"], "share": ["tp"], "split": ["cp"]}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("meshes") / "a.ctf"
+    path.write_text("".join(f"{key} |x {key}.{step}\n" for key in range(60) for step in range(1 + key % 5)))
+    return path
+
+
+def new(path: Path, **options: Any) -> MinibatchDataset:
+    streams = StreamDefs(x=StreamDef(field="x", shape=1))
+    source = MinibatchSource(CTFDeserializer(path, streams, chunk_size_in_bytes=200), max_sweeps=1)
+    return MinibatchDataset(source, **{"minibatch_size": SIZE, "partition": "global", **options})
+
+
+def place(dp: int, cp: int, tp: int) -> Any:
+    mesh = SimpleNamespace(mesh_dim_names=("dp", "cp", "tp"), shape=(2, 2, 2), get_coordinate=lambda: [dp, cp, tp])
+    return place_in_mesh(mesh, **AXES)
+
+
+def test_a_device_mesh_of_pytorch_has_the_same_place() -> None:
+    for rank, (dp, cp, tp) in enumerate(itertools.product(range(2), repeat=3)):
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=8)
+        try:
+            mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
+            assert place_in_mesh(mesh, **AXES) == place(dp, cp, tp) == ((dp, 2), (cp, 2))
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+def test_ranks_of_a_mesh_share_and_split_the_rows_of_one_rank(corpus: Path) -> None:
+    for dp in range(2):
+        whole = [*new(corpus, layout="rows", rank=dp, world_size=2)]
+        assert len(whole) > 3
+        for tp in range(2):
+            parts = zip(*(new(corpus, layout="rows", mesh=place(dp, cp, tp)) for cp in range(2)), strict=True)
+            for rows, (head, middle) in zip(whole, parts, strict=True):
+                for name in ("x", "segment_ids", "position_ids"):
+                    # Of 4 slices, rank 0 has the first and the last.
+                    joined = torch.cat([head[name][:, :2], middle[name], head[name][:, 2:]], dim=1)
+                    assert torch.equal(joined, rows[name])
+                assert torch.equal(head["cu_seqlens"], rows["cu_seqlens"])
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"divide": ["dp"]}, "expected each dimension once"),
+        ({**AXES, "share": ["tp", "pp"]}, "expected each dimension once"),
+        ({**AXES, "share": ["tp", "dp"]}, "expected each dimension once"),
+        ({**AXES, "divide": "dp"}, "divide is 'dp'; expected a list"),
+    ],
+)
+def test_wrong_names_of_a_mesh_are_errors(names: Any, message: str) -> None:
+    mesh = SimpleNamespace(mesh_dim_names=("dp", "cp", "tp"), shape=(2, 2, 2), get_coordinate=lambda: [0, 0, 0])
+    with pytest.raises(ConfigError, match=message):
+        place_in_mesh(mesh, **names)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layout": "rows", "rank": 0, "world_size": 2}, "leave out rank and world_size"),
+        ({}, "split needs packed rows"),
+        ({"layout": "rows", "minibatch_size": Budget(rows=4, row_length=10, pool=30)}, "a multiple of 4"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_an_error(corpus: Path, options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        new(corpus, mesh=place(0, 0, 0), **options)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_one_saved_state_loads_on_any_number_of_ranks(corpus: Path, tmp_path: Path) -> None:
+    expected = [sorted(one.keys_of_sequences.tolist()) for one in new(corpus, rank=0, world_size=1)]
+    ranks = [new(corpus, rank=rank, world_size=4) for rank in range(4)]
+    for _, *_minibatches in zip(range(2), *ranks, strict=False):
+        pass
+    states = {JobState(rank).state_dict()["data"] for rank in ranks}
+    assert len(states) == 1
+    dcp.save({"data": JobState(ranks[3])}, checkpoint_id=tmp_path / "step2", no_dist=True)
+    for count in (1, 2, 3, 5):
+        again = [new(corpus, rank=rank, world_size=count) for rank in range(count)]
+        for rank in again:
+            dcp.load({"data": JobState(rank)}, checkpoint_id=tmp_path / "step2", no_dist=True)
+        found = [
+            sorted(key for one in ones for key in one.keys_of_sequences.tolist()) for ones in zip(*again, strict=True)
+        ]
+        assert found == expected[2:]
+    with pytest.raises(CheckpointError, match="expected the text of its state_dict"):
+        JobState(ranks[0]).load_state_dict({"data": "{"})
