@@ -58,7 +58,7 @@ def make(tables: Tables, counts: tuple[int, ...], stop: str = "all") -> MixedTim
         np.cumsum([0, *sizes]).tolist(),
         np.cumsum([0, *map(len, tables)]).tolist(),
         np.cumsum([0, *map(len, chunks)]),
-        Weights(0, counts, (0,) * len(tables)),
+        (Weights(0, counts, (0,) * len(tables)),),
         stop=stop,
     )
 
