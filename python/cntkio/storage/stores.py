@@ -260,7 +260,8 @@ class _OfFsspec(StoredObject):
         except (ImportError, ValueError) as error:  # the scheme needs another package, or is unknown
             raise ConfigError(f"{self.name}: fsspec cannot open this URL: {error}") from error
         except OSError as error:  # such as a server that refuses the connection
-            raise OSError(error.errno or errno.EIO, f"Cannot open the store ({reason_of(error)})", self.name) from error
+            number = errno.EACCES if isinstance(error, PermissionError) else error.errno or errno.EIO
+            raise OSError(number, f"Cannot open the store ({reason_of(error)})", self.name) from error
 
     def _system(self) -> tuple[Any, str]:
         """Return the file system for this process, and the path in it: a fork makes its own file system."""
