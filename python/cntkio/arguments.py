@@ -287,7 +287,10 @@ COMMAND = Wording(
         "shape": "the dimension", "shapes": "stream", "streams": "stream", "dtype": "precision",
         "chunk_size_in_bytes": "chunk-size",
     },
-    {"subset=True": "--max-errors -1", "randomize=False": "without --randomize"},
+    {
+        "subset=True": "--max-errors -1", "randomize=False": "without --randomize",
+        "dtype='float32'": "--precision float", "dtype='float64'": "--precision double",
+    },
     mark="--", entry="--{option} {name}:DIM",
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import (
+    CBFDeserializer,
     CTFDeserializer,
     KaldiDeserializer,
     MinibatchSource,
@@ -18,6 +19,7 @@ from cntkio import (
     read_ctf,
     write_cbf,
     write_ctf,
+    write_htk_features,
     write_kaldi,
     write_svmlight,
 )
@@ -25,10 +27,14 @@ from cntkio.cli import main
 from cntkio.convert import convert_file, corpus_chunks, corpus_of, ctf_to_cbf, joined, pieces_of, read_svmlight
 from cntkio.convert.files import Merged
 from cntkio.errors import CntkIoError
+from cntkio.formats.htk import write_archive
 
 pytest.importorskip("pyarrow", reason="PyArrow is not installed")
 
-from cntkio.arrow import write_arrow, write_parquet
+import pyarrow as pa
+from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
+from pyarrow import feather
+from pyarrow import parquet as pq
 
 VALUES = {
     "24 bits": ["16777215", "0.1"], "53 bits": ["16777217", "0.123456789012"], "64 bits": ["9007199254740993", "1"],
@@ -55,7 +61,7 @@ SOURCES: dict[str, Callable[[Path, list[str]], object]] = {
 REFUSED = {
     ("text.ark", "b.svm", "any"): "no stream 'label'", ("a.ark", "b.svm", "any"): "no stream 'label'",
     ("a.svm", "b.ark", "any"): "an archive has one", ("a.cbf", "a.cbf", "64 bits"): "is not exact",
-    ("a.parquet", "b.ark", "64 bits"): "not one-hot", ("a.arrow", "b.ark", "64 bits"): "not one-hot",
+    ("a.parquet", "b.ark", "64 bits"): "only as floats", ("a.arrow", "b.ark", "64 bits"): "only as floats",
     ("a.parquet", "b.cbf", "64 bits"): "is not exact in float64", ("a.arrow", "b.cbf", "64 bits"): "is not exact",
 }  # fmt: skip
 """Pairs of formats that are an error: for any numbers, or for numbers that the target cannot hold."""
@@ -237,3 +243,108 @@ def test_whole_numbers_of_64_bits_and_classes_are_written_exactly(texts: Path) -
     assert labels.ravel().tolist() == [2**53 + 1, -(2**63)]
     write_kaldi("k.ark", {"y": np.array([1, 2])}, one_hot={"y": 3}, text=True)
     assert Path("k.ark").read_text() == "0 1 \n1 2 \n"
+
+
+# -- siblings: doubles where only float32 is kept, whole numbers in Kaldi, rows of tables ------------------------------
+
+DOUBLES = np.array([[0.123456789012, 0.5]])
+KEEPS = "numbers that float32 rounds: 1, such as 0.123456789012"
+NARROWING: dict[str, Callable[[], object]] = {
+    "arrays": lambda: write_cbf("b.cbf", {"x": DOUBLES}, dtype=np.float32),
+    "lists": lambda: write_cbf("b.cbf", {"x": [DOUBLES, np.float32(DOUBLES)]}, dtype=np.float32),
+    "a deserializer": lambda: write_cbf("b.cbf", CBFDeserializer("a.cbf"), dtype=np.float32),
+    "a table": lambda: write_ctf("b.ctf", ArrowDeserializer("a.parquet", dtype=np.float32)),
+    "tables": lambda: write_ctf("b.ctf", ArrowDeserializer(["a.parquet", "c.arrow"], dtype=np.float32)),
+    "a source of a table": lambda: write_ctf(
+        "b.ctf", MinibatchSource(ArrowDeserializer("a.parquet", dtype=np.float32), max_sweeps=1)
+    ),
+    "--precision": lambda: main(["convert", "--precision", "float", "a.parquet", "b.parquet"]),
+    "HTK": lambda: write_htk_features("b.mfc", DOUBLES),
+    "HTK's archive": lambda: write_archive("b.ark", "b.scp", [("u", DOUBLES), ("v", np.float32(DOUBLES))]),
+}
+
+
+@pytest.mark.parametrize("door", NARROWING)
+def test_doubles_that_become_float32_are_counted(door: str, texts: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_cbf("a.cbf", {"x": DOUBLES})
+    write_parquet("a.parquet", {"x": DOUBLES}, key=None)
+    write_arrow("c.arrow", {"x": np.array([[0.25, 0.5]])}, key=None)
+    assert not caplog.records
+    NARROWING[door]()
+    (record,) = caplog.records
+    assert KEEPS in record.getMessage()
+
+
+def test_extended_doubles_are_counted(texts: Path, caplog: pytest.LogCaptureFixture) -> None:
+    if np.finfo(np.longdouble).nmant <= 52:
+        pytest.skip("long double is double here")
+    write_cbf("b.cbf", {"x": np.ones((1, 1), np.longdouble) + np.longdouble(2) ** -60})
+    (record,) = caplog.records
+    assert "numbers that float64 rounds: 1, such as 1.00000000000000000" in record.getMessage()
+
+
+def test_labels_and_features_of_other_types_are_counted_apart(texts: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Path("a.svm").write_text("16777217 1:0.5\n3 2:-0.123456789012 3:.123456789012\n")
+    for dtype, label_dtype, count in ((np.float32, np.int64, 2), (np.float64, np.float32, 1), (np.float32, None, 3)):
+        caplog.clear()
+        write_cbf("b.cbf", SvmlightDeserializer("a.svm", dtype=dtype, label_dtype=label_dtype))
+        (record,) = caplog.records
+        assert f"float32 rounds: {count}, such as" in record.getMessage()
+    caplog.clear()
+    write_cbf("b.cbf", SvmlightDeserializer("a.svm", dtype=np.float64, label_dtype=np.int64))
+    assert not caplog.records
+
+
+def test_numbers_that_begin_with_a_point_are_counted(texts: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Path("a.svm").write_text("1 1:.5 2:.123456789012\n1 1:-.123456789012e-1 2:.000000001\n")
+    write_cbf("b.cbf", SvmlightDeserializer("a.svm"))
+    Path("a.ark").write_text("u [\n .5 +.123456789012\n .25 -.123456789012 ]\n")
+    write_cbf("c.cbf", KaldiDeserializer("a.ark"))
+    assert ["float32 rounds: 2, such as .123456789012" in record.getMessage() for record in caplog.records] == [
+        True
+    ] * 2
+
+
+def test_the_advice_of_the_command_can_be_followed(texts: Path, capsys: Any) -> None:
+    assert convert("--precision", "float", "b.ctf", "c.cbf") == 0
+    assert "--precision double keeps them" in capsys.readouterr().err
+    assert convert("--precision", "double", "b.ctf", "c.cbf") == 0
+    assert not capsys.readouterr().err
+
+
+def test_whole_numbers_that_kaldi_does_not_have_say_what_to_do(texts: Path, capsys: Any) -> None:
+    write_parquet("a.parquet", {"x": np.array([[2**53 + 1, 1]])}, key=None)
+    Path("s.ctf").write_text("0 |x 1:0.5 7:1\n")
+    with pytest.raises(CntkIoError, match="samples of 2 whole numbers, which an archive has only as floats"):
+        write_kaldi("b.ark", ArrowDeserializer("a.parquet"))
+    with pytest.raises(CntkIoError, match="a whole number that is not in int32"):
+        write_kaldi("b.ark", {"x": np.array([2**53 + 1])})
+    with pytest.raises(CntkIoError, match="a sample that is not one-hot; expected a single entry with the value 1"):
+        write_kaldi("b.ark", corpus_of("s.ctf", StreamDefs({})))
+    pq.write_table(pa.table({"x": pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))}), "c.parquet")
+    assert convert("c.parquet", "c.ark") == 1
+    assert "--precision double for a table" in capsys.readouterr().err
+    assert convert("--precision", "double", "c.parquet", "c.ark") == 0
+    assert numbers(Path("c.ark")) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("other", ["b.parquet", "b.arrow"])
+def test_an_id_in_two_tables_names_both_rows(other: str, texts: Path, capsys: Any) -> None:
+    pq.write_table(pa.table({"key": [7, 9, 8], "x": [1.0, 2.0, 3.0]}), "a.parquet", row_group_size=2)
+    again = pa.table({"key": [3, 1, 8], "x": [1.0, 2.0, 3.0]})
+    pq.write_table(again, other) if other == "b.parquet" else feather.write_feather(again, other)
+    assert convert("--merge", "a.parquet", other, "c.ctf") == 1
+    says = f"{other}, line 3, sequence 8: a.parquet:3 has this id, too"
+    assert says in capsys.readouterr().err
+    if other == "b.parquet":
+        with pytest.raises(CntkIoError, match=says):
+            ArrowDeserializer(["a.parquet", other]).open()
+    assert convert("--merge", "--shuffle", "a.parquet", other, "c.ctf") == 1
+    assert f"{other}, sequence 8: a.parquet has this id, too" in capsys.readouterr().err
+
+
+def test_a_table_without_keys_is_not_merged_with_ids(texts: Path, capsys: Any) -> None:
+    pq.write_table(pa.table({"x": [1.0, 2.0]}), "a.parquet")
+    pq.write_table(pa.table({"key": [1, 0], "x": [1.0, 2.0]}), "b.parquet")
+    assert convert("--merge", "a.parquet", "b.parquet", "c.ctf") == 1
+    assert "have no ids, but those of b.parquet have ids" in capsys.readouterr().err

@@ -39,7 +39,8 @@ const SHARE: usize = 1 << 18;
 
 /// Find the losses in a block of whole lines, on all threads of the current pool.
 ///
-/// Of CNTK's text format, only the numbers of these fields count; without a field, all numbers.
+/// Only the numbers of these fields count; without a field, all numbers. The fields of svmlight are `label` and
+/// `features`.
 pub fn losses(text: &[u8], layout: Layout, fields: &[&[u8]]) -> Losses {
     let mut shares = Vec::new();
     let (mut begin, mut rest) = (0, text);
@@ -150,7 +151,7 @@ impl Search<'_> {
         self.next = number.end;
         let text = &self.text[at..number.end];
         let (is_single, is_double) = (keeps_single(&number, text), keeps_double(&number, text));
-        if (is_single && is_double) || self.is_left_out(at) {
+        if (is_single && is_double) || self.is_left_out(at) || self.is_other_part(at) {
             return;
         }
         for (kept, count) in [(is_single, &mut self.losses.single), (is_double, &mut self.losses.double)] {
@@ -170,8 +171,20 @@ impl Search<'_> {
             Layout::Svmlight => !before.ends_with(b"qid:"),
         };
         let is_after_blank = begins_line || matches!(before.last(), Some(b' ' | b'\t' | b':' | b'0'..=b'9' | b'.'));
-        let number = number::scan(self.text, at).ok().filter(|_| is_number && is_after_blank)?;
+        let number = self.scanned(at).filter(|_| is_number && is_after_blank)?;
         (self.text.get(number.end) != Some(&b':')).then_some(number)
+    }
+
+    /// The number at an offset. svmlight and Kaldi read `.5`, too, which is `0.5`.
+    fn scanned(&self, at: usize) -> Option<Decimal> {
+        let text = &self.text[at..];
+        if !text.starts_with(b".") {
+            return number::scan(self.text, at).ok();
+        }
+        let is_part = |byte: &u8| byte.is_ascii_digit() || b".eE+-".contains(byte);
+        let size = text.iter().position(|byte| !is_part(byte)).unwrap_or(text.len());
+        let number = number::scan(&[b"0", &text[..size]].concat(), 0).ok()?;
+        Some(Decimal { end: at + number.end - 1, ..number })
     }
 
     /// True if an offset lies in a comment, or in a field that does not count.
@@ -189,6 +202,14 @@ impl Search<'_> {
         };
         self.context = (at, is_left_out);
         is_left_out
+    }
+
+    /// True if an offset of an svmlight text lies in a part of its line that does not count.
+    fn is_other_part(&self, at: usize) -> bool {
+        // Only a feature has a colon before its value.
+        let is_feature = matches!(self.text[..at].iter().rfind(|byte| !b"+-.".contains(byte)), Some(b':'));
+        let part: &[u8] = if is_feature { b"features" } else { b"label" };
+        self.layout == Layout::Svmlight && !self.fields.is_empty() && !self.fields.contains(&part)
     }
 
     /// True if the text from a pipe on, or from the end of a line, is a comment or a field that does not count.

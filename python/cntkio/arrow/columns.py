@@ -19,6 +19,7 @@ from cntkio.arguments import caller, there_are
 from cntkio.arrow.types import Facts, facts_of, is_text, unlisted
 from cntkio.arrow.writer import KEY
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.losses import Rounded
 from cntkio.formats.pieces import Classes
 from cntkio.formats.table import Column, in_precision
 from cntkio.streams import StreamInformation, num_values
@@ -38,12 +39,14 @@ class StreamColumn:
         is_flat: A row is a sample, not a list of samples.
         is_ids: The column has the class of each sample, and the samples are one-hot.
         names: The names of the classes, in order, if the column has texts.
+        rounded: Counts the floats that the type of the stream rounds; None: they are not counted.
     """
 
     info: StreamInformation
     is_flat: bool
     is_ids: bool
     names: Sequence[str] = ()
+    rounded: Rounded | None = None
 
     @property
     def may_be_samples(self) -> bool:
@@ -94,8 +97,14 @@ class StreamColumn:
         if not np.array_equal(bounds, bounds_of_values):
             what = "a sample's indices and values differ in number; expected an index for each value"
             raise CorpusError(f"{self.where}: {what}")
-        numbers = in_precision(self.where, _numbers(self.where, values), self.info.dtype)
+        numbers = self._values(values)
         return Column(offsets, numbers, self.info.dim, (bounds, self._indices(indices)))
+
+    def _values(self, array: pa.Array) -> npt.NDArray[Any]:
+        numbers = _numbers(self.where, array)
+        if self.rounded is not None:
+            self.rounded.add(numbers)
+        return in_precision(self.where, numbers, self.info.dtype)
 
     def _indices(self, array: pa.Array) -> npt.NDArray[np.int32]:
         places = _numbers(self.where, array)
@@ -115,7 +124,7 @@ class StreamColumn:
         while not pa.types.is_primitive(array.type):
             bounds, array = _items(self.where, array)
             levels.append(bounds)
-        values = in_precision(self.where, _numbers(self.where, array), self.info.dtype)
+        values = self._values(array)
         if levels:
             # A sample ends where the last list of its last list ends.
             sizes = np.diff(functools.reduce(lambda ends, bounds: bounds[ends], levels))

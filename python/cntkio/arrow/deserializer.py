@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -54,6 +56,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import check_keys_of, opened_corpus, without_empty
+from cntkio.formats.losses import Rounded
 from cntkio.formats.pieces import Classes, Piece, Pieces, joined, pieces_of_corpus
 from cntkio.formats.table import (
     Keys,
@@ -207,7 +210,10 @@ class ArrowDeserializer:
         with self._first() as (form, table):
             rows = form.rows(table)
             pieces_of_rows = form.pieces(table, rows)
-            yield Pieces(table.path, rows.streams, pieces_of_rows, table.num_pieces, rows.has_text_keys)
+            made = Pieces(table.path, rows.streams, pieces_of_rows, table.num_pieces, rows.has_text_keys)
+            if self.nulls == "error":  # a row that is dropped moves those after it
+                made = made._replace(places=partial(_places_of_rows, table.path))
+            yield made._replace(counts_keys=rows.key is None)
 
     @contextmanager
     def _first(self) -> Iterator[tuple[_ArrowFormat, Table]]:
@@ -455,6 +461,9 @@ class _ArrowFormat(Format):
     def pieces(self, table: Table, rows: Rows) -> Iterator[Piece]:
         """Yield the sequences of a table in order."""
         first, names = 0, [*([] if rows.key is None else [rows.key]), *(info.name for info in rows.streams)]
+        rounded = Rounded(np.float32)
+        if self._options.dtype == np.float32:
+            rows = rows._replace(columns=[dataclasses.replace(column, rounded=rounded) for column in rows.columns])
         for batch in pieces_in(table.in_order(names)):
             own = np.arange(first, first + batch.num_rows)
             first += batch.num_rows
@@ -463,6 +472,12 @@ class _ArrowFormat(Format):
             chunk = _core.Chunk.from_columns(len(own), list(columns))
             keys = None if own_keys is None else self._checked(table, own_keys, own)
             yield Piece(chunk, keys, self._lengths(table, rows, batch, own, {}))
+        rounded.log(table.path)
+
+    def log_rounded(self, path: str, index: Index) -> None:
+        if self._options.dtype == np.float32:
+            with closing(self.open(path, index)) as table:
+                deque(self.pieces(table, self.rows(table)), maxlen=0)  # which log it at their end
 
     def _kept(self, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Return the rows that are kept, and their numbers in the table."""
@@ -588,7 +603,11 @@ class _ArrowFormat(Format):
         for chunk_id in np.unique(chunks).tolist():
             mine = chunks == chunk_id
             rows[mine] = index.layout.parts[chunk_id].rows_of(sequences[mine] - starts[chunk_id])
-        return PlacesInFiles([index.name], np.zeros(len(sequences), np.int64), None, rows + 1)
+        return _places_of_rows(index.name, rows)
+
+
+def _places_of_rows(path: str, rows: npt.NDArray[np.int64]) -> PlacesInFiles:
+    return PlacesInFiles([path], np.zeros(len(rows), np.int64), None, rows + 1)
 
 
 def _converted(

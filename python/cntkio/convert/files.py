@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack, cast
@@ -121,13 +120,8 @@ class Merged(NamedTuple):
             else:
                 _refuse_mixed_keys(opened)
                 pieces = _with_different_keys(opened)
-            log_rounded = partial(_log_rounded, opened)
+            log_rounded = [log for each in opened for log in each.log_rounded]
             yield first._replace(pieces=pieces, total=total, num_sequences=count, log_rounded=log_rounded)
-
-
-def _log_rounded(corpora: Sequence[Pieces]) -> None:
-    for corpus in corpora:
-        corpus.log_rounded()
 
 
 def _refuse_mixed_keys(corpora: Sequence[Pieces]) -> None:

@@ -18,6 +18,7 @@ from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.corpus import as_deserializer, can_be_opened
 from cntkio.formats.detect import function_named
+from cntkio.formats.losses import Rounded
 from cntkio.formats.pieces import (
     ArrayLike,
     ArrowArray,
@@ -73,6 +74,13 @@ class ArrayStream:
         self.num_sequences, self.num_bytes = samples.num_sequences, samples.num_bytes
         self._dtype = samples.precision(dtype)
         self._dim = self.info(0).dim
+
+    def log_rounded(self) -> None:
+        """Log how many floats the precision rounds."""
+        rounded = Rounded(self._dtype)
+        for values in self._samples.floats:
+            rounded.add(values)
+        rounded.log(f"stream {self.name!r}")
 
     def info(self, stream_id: int) -> StreamInformation:
         """Return the stream's description."""
@@ -134,6 +142,7 @@ class _Samples(Protocol):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     is_sparse: bool = False
+    floats: Sequence[npt.NDArray[Any]] = ()  # all values; none if they are only classes
 
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]: ...
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
@@ -194,6 +203,7 @@ class _FlatSamples(_Samples):
     def __init__(self, samples: _Cut, shape: tuple[int, ...], stream: StreamInformation | None = None) -> None:
         self._all, self._stream, self.shape, self.dtype = samples, stream, shape, samples.values.dtype
         self.num_sequences, self.is_sparse = len(samples.offsets) - 1, samples.indices is not None
+        self.floats = [samples.values]
         # For pieces of about equal size; the indices of a sparse stream take about as much as its values.
         self.num_bytes = samples.values.nbytes * (2 if self.is_sparse else 1) + samples.offsets.nbytes
 
@@ -247,18 +257,18 @@ class _ListSamples(_Samples):
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}", key=name)
         self.is_sparse = isinstance(sequences[0], _Matrix)
         self._name, self._sequences = name, sequences
-        self._numbers = [matrix.data for matrix in sequences] if self.is_sparse else sequences
-        dtypes = {array.dtype for array in self._numbers}
+        self.floats = [matrix.data for matrix in sequences] if self.is_sparse else sequences
+        dtypes = {array.dtype for array in self.floats}
         # Arrays of one type can be joined first and converted once.
         self._have_one_type = len(dtypes) == 1
         self.num_sequences, self.shape, self.dtype = len(sequences), expected or (1,), np.result_type(*dtypes)
-        self.num_bytes = 8 * (sum(array.size for array in self._numbers) + len(sequences))
+        self.num_bytes = 8 * (sum(array.size for array in self.floats) + len(sequences))
 
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
-        return least_precision(self._numbers) if asked is None else np.dtype(asked)
+        return least_precision(self.floats) if asked is None else np.dtype(asked)
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        sequences, arrays = self._sequences[first:last], self._numbers[first:last]
+        sequences, arrays = self._sequences[first:last], self.floats[first:last]
         offsets = np.cumsum([0, *(sequence.shape[0] for sequence in sequences)], dtype=np.int64)
         # NumPy would round whole numbers of several types when it joins them.
         if not self._have_one_type:
@@ -389,4 +399,4 @@ def _pieces_of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_
     infos, total = [stream.info(index) for index, stream in enumerate(streams)], -(-num_sequences // step)
     has_words = keys is not None and keys.are_words
     made = Pieces("arrays", infos, pieces(), total, has_words, num_sequences=num_sequences)
-    return made._replace(counts_keys=keys is None)
+    return made._replace(counts_keys=keys is None, log_rounded=[stream.log_rounded for stream in streams])

@@ -67,17 +67,39 @@ def log_rounded(
         with closing(open_input(path, remote)) as text:
             number = _NUMBER.match(text.read(first, 100))
             shown = None if number is None else number[0].decode()
-            what = what_is_rounded(count, shown, dtype, is_kept=not losses.changed[FLOAT64][0])
+            what = _what_is_rounded(count, shown, dtype, not losses.changed[FLOAT64][0])
             logger.warning("%s", Locator(text).error(first, what))
 
 
-def what_is_rounded(count: int, example: object, dtype: npt.DTypeLike, *, is_kept: bool) -> str:
-    """Return a message about numbers that a type rounds. `is_kept`: float64 would keep them.
+class Rounded:
+    """Counts the floats that a type rounds.
 
     Example:
-        >>> what_is_rounded(3, "16777217", np.float32, is_kept=True)
-        "numbers that float32 rounds: 3, such as 16777217; dtype='float64' keeps them"
+        >>> rounded = Rounded(np.float32)
+        >>> rounded.add(np.array([0.5, 0.1, np.nan]))
+        >>> rounded.count
+        1
     """
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._dtype, self.count, self._example = np.dtype(dtype), 0, ""
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Count some numbers. Whole numbers are left out: where they are not exact, an error says so."""
+        if values.dtype.kind == "f" and values.dtype.itemsize > self._dtype.itemsize:
+            with np.errstate(over="ignore"):
+                rounded = values[(values != values.astype(self._dtype)) & ~np.isnan(values)]
+            if len(rounded) and not self.count:
+                self._example = str(rounded[0])
+            self.count += len(rounded)
+
+    def log(self, name: str, *, is_kept: bool = True) -> None:
+        """Log the count, if it is not 0. `is_kept`: an option of the caller would keep the numbers."""
+        if self.count:
+            logger.warning("%s: %s", name, _what_is_rounded(self.count, self._example, self._dtype, is_kept))
+
+
+def _what_is_rounded(count: int, example: object, dtype: npt.DTypeLike, is_kept: bool) -> str:
     keeps = is_kept and np.dtype(dtype) == FLOAT32
     advice = f"; {caller().words.setting('dtype', 'float64')} keeps them" if keeps else ""
     shown = "" if example is None else f", such as {example}"

@@ -72,7 +72,7 @@ class Pieces(NamedTuple):
         first: Number of the first sequence, if sequences without keys are numbered.
         counts_keys: Whether the sequences have no keys, or the keys only count the sequences or the lines of a file.
         places: Function from numbers of sequences to their places. The pieces must not be closed yet.
-        log_rounded: Logs how many numbers were rounded when they were read.
+        log_rounded: Functions that log how many numbers are rounded when they are read.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Pieces(NamedTuple):
     first: int = 0
     counts_keys: bool = False
     places: Callable[[npt.NDArray[np.int64]], PlacesInFiles] = lambda numbers: PlacesInFiles.nowhere(len(numbers))
-    log_rounded: Callable[[], None] = lambda: None
+    log_rounded: Sequence[Callable[[], None]] = ()
 
     def reported(self, progress: Progress | None) -> Iterator[Piece]:
         """Yield the pieces, and report each piece when the next one is requested."""
@@ -325,7 +325,7 @@ class CorpusChunks:
         """The sequences, a piece for each chunk. The corpus is opened for the first piece."""
         count, streams = sum(self.num_sequences), list(self.streams)
         made = Pieces(self.name, streams, self._each(), len(self), self.has_text_keys, num_sequences=count)
-        yield made._replace(log_rounded=self._log_rounded)
+        yield made._replace(log_rounded=[self._log_rounded])
 
     def _log_rounded(self) -> None:
         with contextlib.closing(self.deserializer.open()) as corpus:
@@ -411,7 +411,7 @@ def pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
         pieces = pieces_of_chunks(corpus, range(num_chunks))
         made = Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
         counts_keys = corpus.index.num_lines is not None
-        yield made._replace(counts_keys=counts_keys, places=corpus.places, log_rounded=corpus.log_rounded)
+        yield made._replace(counts_keys=counts_keys, places=corpus.places, log_rounded=[corpus.log_rounded])
 
 
 # ---- Tables: objects that yield Arrow record batches. This module needs no library for it.

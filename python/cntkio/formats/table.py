@@ -429,18 +429,6 @@ def least_precision(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
     return FLOAT64 if is_exact or len(whole) < len(arrays) else np.dtype(np.int64)
 
 
-def rounds(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[np.bool_]:
-    """Return which floating point numbers another such type rounds; it rounds no NaN.
-
-    Example:
-        >>> rounds(np.array([0.5, 0.1, np.nan, 1e39]), np.float32).tolist()
-        [False, True, False, True]
-    """
-    with np.errstate(over="ignore"):
-        changed: npt.NDArray[np.bool_] = (values != values.astype(dtype)) & ~np.isnan(values)
-    return changed
-
-
 def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return numbers in another type, in contiguous memory.
 

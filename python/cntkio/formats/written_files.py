@@ -80,7 +80,8 @@ def write_pieces(
         _write_several(write, path, data, files, progress, remote, options)
         return
     with data as corpus:
-        corpus.log_rounded()
+        for log in corpus.log_rounded:
+            log()
         write(path, corpus, progress, remote, **options)
 
 
@@ -103,7 +104,8 @@ def _write_several(
     written: list[str] = []
     try:
         with data as corpus:
-            corpus.log_rounded()
+            for log in corpus.log_rounded:
+                log()
             numbered = _numbered(corpus, option, amount, progress)
             for number, of_file in itertools.groupby(numbered, itemgetter(0)):
                 # The number of the first sequence is needed before the file is begun.

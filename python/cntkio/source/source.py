@@ -606,10 +606,10 @@ def _pieces_of(source: MinibatchSource, keys: Keys) -> Pieces:
 
     pieces = (piece_of(each, streams, keys_of(each)) for each in source.minibatches(SAMPLES_AT_ONCE))
     # A source may deliver several sweeps, so its keys cannot tell sequences apart in a file.
-    made = Pieces("source", streams, pieces, 0, source.has_text_keys, repeats_keys=True)
-
-    def log_rounded() -> None:
-        for corpus in source.assembly.corpora:
-            corpus.log_rounded()
-
-    return made._replace(log_rounded=log_rounded)
+    corpora = source.assembly.corpora
+    name = corpora[0].name if len(corpora) == 1 else "source"
+    return Pieces(
+        name, streams, pieces, 0, source.has_text_keys, repeats_keys=True,
+        counts_keys=all(corpus.index.num_lines is not None for corpus in corpora),
+        log_rounded=[corpus.log_rounded for corpus in corpora],
+    )  # fmt: skip

@@ -19,6 +19,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.arrays import pieces_of
 from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, LayoutName, fault_text
 from cntkio.formats.detect import CBF_MAGIC
+from cntkio.formats.losses import Rounded
 from cntkio.formats.pieces import Classes, Files, Piece, Pieces, Progress, in_arrays
 from cntkio.formats.table import in_precision
 from cntkio.formats.written_files import write_pieces
@@ -284,20 +285,25 @@ def _write(
 ) -> None:  # fmt: skip
     columns = corpus.columns(order)
     infos = [_in_precision(corpus.streams[column], dtype) for column in columns]
+    rounded = None if dtype is None else Rounded(dtype)
     with CBFWriter(path, infos, remote=remote, **options) as writer:
         for piece in corpus.reported(progress):
-            _require_exact(corpus, piece, infos)
+            _require_exact(corpus, piece, infos, rounded)
             writer.add(piece.chunk, piece.lengths, columns)
+    if rounded is not None:
+        rounded.log(corpus.name)
 
 
-def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformation]) -> None:
-    """Check that the floats of a file keep the whole numbers of a piece."""
+def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformation], rounded: Rounded | None) -> None:
+    """Check that the floats of a file keep the whole numbers of a piece. Count what it rounds."""
     targets = {info.name: info.dtype for info in infos}
-    # Only streams of whole numbers can be inexact here; without them, no chunk has to become arrays.
-    if any(info.dtype.kind == "i" for info in corpus.streams if info.name in targets):
+    # Without streams that can be inexact, no chunk has to become arrays.
+    if any(info.dtype != targets.get(info.name, info.dtype) for info in corpus.streams):
         for name, data in in_arrays(corpus.streams, piece.chunk.num_sequences, [piece.chunk]).items():
             if name in targets:
                 in_precision(f"{corpus.name}, stream {name!r}", data.values, targets[name])
+                if rounded is not None:
+                    rounded.add(data.values)
 
 
 def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:

@@ -436,8 +436,9 @@ class CTFFormat(Format):
         return parsed.chunk, findings
 
     def log_rounded(self, path: str, index: Index) -> None:
-        fields = [stream.alias for stream in self.schema] if self.form == "ctf" else []
-        log_rounded(path, self.form, self.streams[0].dtype, fields, self.options.remote)
+        for dtype in {info.dtype for info in self.streams}:
+            fields = [self.schema[info.stream_id].alias for info in self.streams if info.dtype == dtype]
+            log_rounded(path, self.form, dtype, fields, self.options.remote)
 
     def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
         if loaded is None:

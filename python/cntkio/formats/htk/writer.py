@@ -21,6 +21,7 @@ from cntkio.formats.htk.feature_files import (
     QUANTIZED,
     parse_kind,
 )
+from cntkio.formats.losses import Rounded
 from cntkio.formats.table import as_numbers, in_precision
 from cntkio.storage.output_file import AnyPath, make_folder_of, write_whole, written_whole
 
@@ -129,6 +130,9 @@ def write_features(path: AnyPath, frames: npt.NDArray[Any], **options: Any) -> N
         >>> path.stat().st_size
         36
     """
+    rounded = Rounded(np.float32)
+    rounded.add(np.asarray(frames))
+    rounded.log(os.fspath(path), is_kept=False)
     write_whole(path, [encode_features(frames, **options)], is_durable=False)
 
 
@@ -169,6 +173,7 @@ def write_archive(
         [('u1', 0, 1), ('u2', 2, 2)]
     """
     ranges: list[tuple[str, int, int]] = []
+    rounded = Rounded(np.float32)
     begin, dim = 0, None
     if parse_kind(kind) & (COMPRESSED | CHECKED):
         what = f"kind={kind!r}: archives have neither compression nor checksums; remove the qualifiers _C and _K"
@@ -186,6 +191,7 @@ def write_archive(
             if end > MOST_FRAMES:
                 what = f"utterance {key}: {end} frames with those before it; the header of an archive has room for "
                 raise ConfigError(f"{what}{MOST_FRAMES}: write several archives", key="utterances")
+            rounded.add(np.asarray(frames))
             # The first utterance brings the header, which gets the number of all frames at the end.
             file.write(data[HEADER_SIZE:] if ranges else data)
             dim = frames.shape[1]
@@ -196,5 +202,6 @@ def write_archive(
         file.seek(0)
         file.write(struct.pack(">i" if big_endian else "<i", begin))
     path = os.fspath(archive)
+    rounded.log(path, is_kept=False)
     write_whole(scp, (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges))
     return ranges

@@ -52,15 +52,14 @@ from cntkio.formats.kaldi.objects import (
     joined,
     shown_content,
 )
-from cntkio.formats.losses import log_rounded, precision_that_keeps, what_is_rounded
+from cntkio.formats.losses import Rounded, log_rounded, precision_that_keeps
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.pieces import read_corpus
 from cntkio.formats.report import first_few
-from cntkio.formats.table import Column, Keys, ListedFiles, SequenceTable, digest_of, rounds
+from cntkio.formats.table import Column, Keys, ListedFiles, SequenceTable, digest_of
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, shown_files
-from cntkio.storage.progress import logger
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import MARK_INSIDE, Stamp, TextInput, explained, sum_of_files
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
@@ -359,21 +358,19 @@ class _KaldiFormat(Format):
     def log_rounded(self, path: str, index: Index) -> None:
         layout: _Layout = index.layout
         objects, dtype = layout.objects, np.dtype(self._options.dtype)
+        rounded = Rounded(dtype)
         if layout.content in ("map", "classes"):
             return
         for number in np.unique(objects.files[np.isin(objects.kinds, TEXTS)]).tolist():
             log_rounded(objects.paths[number], "kaldi", dtype, remote=self._options.remote)
         has_doubles = dtype == np.float32 and np.isin(objects.kinds, DOUBLES).any()
-        count, example = 0, None
         for begin, end in itertools.pairwise(index.table.chunk_starts.tolist() if has_doubles else ()):
             part = objects.only(slice(begin, end))
             part = part.only(np.isin(part.kinds, DOUBLES))
             if len(part.keys):
-                values = self._numbers(part, functools.partial(_read_rows, dim=layout.dim, block=None), layout.dim)
-                rounded = values[rounds(values, dtype)]
-                count, example = count + len(rounded), rounded[0] if example is None and len(rounded) else example
-        if count:
-            logger.warning("%s: %s", index.name, what_is_rounded(count, example, dtype, is_kept=True))
+                read = functools.partial(_read_rows, dim=layout.dim, block=None)
+                rounded.add(self._numbers(part, read, layout.dim))
+        rounded.log(index.name)
 
     def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: _Layout = index.layout

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 import cntkio._core as _core
-from cntkio.arguments import suggests_keywords, there_are
+from cntkio.arguments import caller, suggests_keywords, there_are
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.arrays import pieces_of
 from cntkio.formats.pieces import Classes, Files, Pieces, Progress
@@ -18,6 +18,7 @@ from cntkio.formats.table import Keys
 from cntkio.formats.written_files import write_pieces
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote
+from cntkio.streams import StreamInformation
 
 
 @suggests_keywords
@@ -51,7 +52,8 @@ def write_kaldi(
     Raises:
         ConfigError: The data have no such stream, or several.
         CorpusError: The data have no sequence.
-        FormatError: A sparse sample is not one-hot, or a key is empty or has blanks.
+        FormatError: A sparse sample is not one-hot, a key is empty or has blanks, or whole numbers are not in int32, or
+            several in a sample.
         OSError: A file cannot be read or written.
 
     Example:
@@ -85,11 +87,23 @@ def _write(
             rows = np.ascontiguousarray(keys).view(np.uint8)
             written, offsets, wrong = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
             if wrong is not None:
-                what = "a sample that is not one-hot, or a key that is empty or has blanks; expected neither"
-                raise FormatError(what, path=corpus.name, sequence=named[wrong])
+                info = corpus.streams[column]
+                what = _why_not(info, bytes(keys[wrong]))
+                raise FormatError(what, path=corpus.name, sequence=named[wrong], stream=info.name)
             archive.write(written.data)
             if listed is not None and count:
                 places = np.char.mod(b"%d", offsets.astype(np.int64) + size)
                 lines = np.char.add(np.char.add(keys, b" " + name + b":"), places)
                 listed.write(b"\n".join(lines.tolist()) + b"\n")
             size += len(written)
+
+
+def _why_not(info: StreamInformation, key: bytes) -> str:
+    """Return why a sequence with this key cannot be written."""
+    if key.split() != [key]:
+        return "the key is empty or has blanks; expected a word"
+    if info.is_sparse:
+        return "a sample that is not one-hot; expected a single entry with the value 1"
+    what = "a whole number that is not in int32" if info.dim == 1 else f"samples of {info.dim} whole numbers"
+    doubles = f"{caller().words.setting('dtype', 'float64')} for a table, .astype(float) for an array"
+    return f"{what}, which an archive has only as floats: read it as float64 ({doubles})"
