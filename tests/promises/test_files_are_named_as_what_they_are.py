@@ -32,10 +32,10 @@ OTHERS = {
     "xml": '<?xml version="1.0"?>\n<a/>\n',
     "utf-32": "1 |x 1\n",
     "hcopy": "wav/a.wav mfc/a.mfc\nwav/b.wav mfc/b.mfc\n",
-    "speakers": "s1 s1-1 s1-2\ns2 s2-1\n",
-    "speakers of readers": "1089 1089-134 1089-135\n1090 1090-1\n",
-    "times": "u1 rec1 0.0 1.25\nu2 rec1 1.25 2.5\n",
-    "times of utterances": "u1 1.25\nu2 0.5\n",
+    "data folder": "s1 s1-1 s1-2\ns2 s2-1\n",
+    "data folder of readers": "1089 1089-134 1089-135\n1090 1090-1\n",
+    "data folder of parts": "u1 rec1 0.0 1.25\nu2 rec1 1.25 2.5\n",
+    "data folder of times": "u1 1.25\nu2 0.5\n",
 }
 
 

@@ -37,15 +37,15 @@ fn joined(shares: &[Share]) -> Scan {
         let keys = numbers(&share.keys, 0);
         let lines = numbers(&share.lines, share.starts.len());
         for (sequence, &start) in share.starts.iter().enumerate() {
-            let (start, lines) = (share.begin + u64::from(start), lines[sequence] as u32);
+            let (at, lines) = (share.begin + u64::from(start), lines[sequence] as u32);
             if sequence == 0 && !keys.is_empty() && all.keys.last() == keys.first() {
                 *all.lines.last_mut().expect("the sequence of the last key") += lines;
                 continue;
             }
-            all.starts.push(start);
+            all.starts.push(at);
             all.lines.push(lines);
             all.keys.extend(keys.get(sequence));
-            all.hollow.extend(share.hollow.contains(&start).then_some(start));
+            all.hollow.extend(share.hollow.contains(&start).then_some(at));
         }
     }
     all

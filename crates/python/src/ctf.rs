@@ -37,7 +37,7 @@ pub(crate) struct CTFScan {
     /// Numbers of lines; a single number if all are the same.
     lengths: Py<PyAny>,
     /// Offsets of the sequences whose first line is blank or contains only comments.
-    hollow: Py<PyArray1<u64>>,
+    hollow: Py<PyArray1<u32>>,
 }
 
 /// Offset of an id of 2^64 or more, and of a line of 4 GiB or more.

@@ -284,15 +284,12 @@ def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
         elif options.steps is not None:
             _add_ledger(facts, plan.ledger(*_range(options.steps)))
         else:
-            _add_step(facts, plan.explain(options.step, position=options.position))
+            explained = plan.explain(options.step, position=options.position)
+            facts.add("step", explained.step)
+            facts.add("position", explained.position, f"{explained.position:,} samples, after the step")
+            facts.add_all({"sequences": len(explained.keys), "samples": int(explained.num_samples.sum())})
+            _add_delivered(facts, explained)
         facts.show(as_json=options.json)
-
-
-def _add_step(facts: Facts, explained: ExplainedStep) -> None:
-    facts.add("step", explained.step)
-    facts.add("position", explained.position, f"{explained.position:,} samples, after the step")
-    facts.add_all({"sequences": len(explained.keys), "samples": int(explained.num_samples.sum())})
-    _add_delivered(facts, explained)
 
 
 def _range(text: str) -> tuple[int, int]:

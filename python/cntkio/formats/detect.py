@@ -164,13 +164,13 @@ _KALDI_OBJECT = re.compile(rb"\S+[ \t]\0B(\x04|[FD][MV] |CM[23]? )")
 # A key has a letter, `_` or `-` between digits, since lines of numbers alone are a table.
 _KALDI_KEY = rb"(?=\S*(?:[A-Za-z_]|\d-\d))[^\s|,;=:]+"
 # The forms of Kaldi's lists: each line fits the pattern. Lines of one number are read as classes, like the others.
-_KALDI_LINES = {
-    "numbers": re.compile(rb"%s[ \t]+\d+" % _KALDI_KEY),
-    "kaldi": re.compile(rb"%s( +\d+)+" % _KALDI_KEY),
-    "times": re.compile(rb"%s([ \t]+%s)?([ \t]+\d+(\.\d*)?){1,2}" % (_KALDI_KEY, _KALDI_KEY)),
-    "kaldi map": re.compile(rb"%s [^\s|,;=:]+" % _KALDI_KEY),
-    "speakers": re.compile(rb"[^\s|,;=:]+([ \t]+(?=\S*\d)%s)+" % _KALDI_KEY),
-}
+_KALDI_LINES = (
+    ("numbers", re.compile(rb"%s[ \t]+\d+" % _KALDI_KEY)),
+    ("kaldi", re.compile(rb"%s( +\d+)+" % _KALDI_KEY)),
+    ("data folder", re.compile(rb"%s([ \t]+%s)?([ \t]+\d+(\.\d*)?){1,2}" % (_KALDI_KEY, _KALDI_KEY))),
+    ("kaldi map", re.compile(rb"%s [^\s|,;=:]+" % _KALDI_KEY)),
+    ("data folder", re.compile(rb"[^\s|,;=:]+([ \t]+(?=\S*\d)%s)+" % _KALDI_KEY)),
+)
 # Two paths, of a sound and of its features; or a key, and a sound or a command that writes it.
 _SOUND = rb"\.(?:wav|sph|wv1|flac|nist|raw|pcm|mp3|ogg|aiff?)"
 _HCOPY_LINE = re.compile(rb"\S+%s\s+\S*[./]\S*\s*" % _SOUND, re.I)
@@ -315,12 +315,8 @@ KINDS = {
             advice="cntkio convert txt2ctf converts columns of words; for frames, align the words first",
         ),
         FileKind(
-            "speakers", "list of the utterances of each speaker (spk2utt)",
-            advice="spk2utt_to_utt2spk.pl of Kaldi writes utt2spk, which KaldiDeserializer reads with content='map'",
-        ),
-        FileKind(
-            "times", "list of times (segments or utt2dur of Kaldi)",
-            advice="make_mfcc.sh of Kaldi makes features of the recordings and their segments; name their list",
+            "data folder", "list in a data folder of Kaldi (spk2utt, segments, utt2dur)",
+            advice="KaldiDeserializer reads feats.scp, which make_mfcc.sh writes, and utt2spk with content='map'",
         ),
         FileKind(
             "names", "list of names, such as states, one on each line",
@@ -530,7 +526,7 @@ def _form_of_text(text: bytes) -> str | None:
     whole = lines[:-1] or lines  # the last line may be cut off
     if any(map(_SVMLIGHT_LINE.fullmatch, lines[1:3])):  # below a line of names
         return "svmlight"
-    for form, pattern in _KALDI_LINES.items():
+    for form, pattern in _KALDI_LINES:
         # A single line of this form may be anything.
         if len(lines) > 1 and all(map(pattern.fullmatch, whole)):
             return form

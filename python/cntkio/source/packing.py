@@ -121,7 +121,8 @@ class Packer:
         num_bytes = num_cells * (1 + sum(info.dim * info.dtype.itemsize for info in streams))
         try:
             # Where the system promises more memory than it has, the first use of the arrays would end the process.
-            if num_bytes > _memory_in_bytes():
+            # Windows promises no more than it has.
+            if sys.platform != "win32" and num_bytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
                 raise MemoryError
             spread, misfit = _core.spread(order.chunks, order.refs, parts, cells, columns, num_cells)
             mask = np.zeros((parts.num_slots, parts.num_steps), np.int8)
@@ -190,8 +191,3 @@ class PackedInTurn:
                 MinibatchData.fill(minibatches, info, of_order, index, ends_of_sweep)
         self._num_left -= num_packed
         return self._hand_over.take(num_packed)
-
-
-def _memory_in_bytes() -> int:
-    """Return the size of the machine's memory; on Windows, which promises no more than it has, no limit."""
-    return sys.maxsize if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

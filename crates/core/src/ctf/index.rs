@@ -278,15 +278,17 @@ pub struct Share {
     pub starts: Vec<u32>,
     /// Lines that count, for each sequence.
     pub lines: Column,
-    /// Starts of the sequences whose first line is blank or contains only comments.
-    pub hollow: Vec<u64>,
+    /// Starts of the sequences whose first line is blank or contains only comments, counted from `begin`.
+    pub hollow: Vec<u32>,
 }
 
 impl From<Scan> for Share {
     /// The starts of the scan are less than 4 GiB apart.
     fn from(scan: Scan) -> Share {
         let begin = scan.starts.first().copied().unwrap_or_default();
-        let starts = memory::collected(scan.starts.iter().map(|start| (start - begin) as u32));
+        // Each list of the scan is freed before the next one is copied.
+        let hollow = memory::collected(scan.hollow.into_iter().map(|start| (start - begin) as u32));
+        let starts = memory::collected(scan.starts.into_iter().map(|start| (start - begin) as u32));
         let largest = scan.keys.iter().max().copied().unwrap_or_default();
         let keys = match u32::try_from(largest) {
             Ok(_) => Column::Words(memory::collected(scan.keys.iter().map(|&key| key as u32))),
@@ -301,7 +303,7 @@ impl From<Scan> for Share {
             0x100..=0xffff => Column::Shorts(memory::collected(lines.map(|&line| line as u16))),
             _ => Column::Words(memory::collected(lines.copied())),
         };
-        Share { head_lines: scan.head_lines, keys, begin, starts, lines, hollow: scan.hollow }
+        Share { head_lines: scan.head_lines, keys, begin, starts, lines, hollow }
     }
 }
 

@@ -258,6 +258,7 @@ class Places:
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass
 # Sequences of a remark that the index keeps in full. A corpus may have millions.
+_NO_HOLLOW = np.empty(0, np.uint32)  # no part of an array, which would keep all of it in memory
 _MOST_EXAMPLES = 100
 
 
@@ -360,7 +361,7 @@ class Part(NamedTuple):
         begin: Offset from which `starts` count.
         starts: First byte of each sequence, counted from `begin`.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
-        hollow: Offsets of the sequences whose first line is blank or has only comments.
+        hollow: First bytes of the sequences whose first line is blank or has only comments, counted from `begin`.
         end: The byte after the last sequence, once the parts are joined.
         sizes: Bytes of each sequence; None: each ends where the next starts. All parts have sizes, or none.
     """
@@ -370,7 +371,7 @@ class Part(NamedTuple):
     begin: int
     starts: npt.NDArray[np.uint32]
     lengths: Lengths
-    hollow: npt.NDArray[np.uint64]
+    hollow: npt.NDArray[np.uint32]
     end: int = 0
     sizes: Lengths | None = None
 
@@ -388,22 +389,30 @@ class Part(NamedTuple):
         sizes = None if self.sizes is None else self.sizes[sequences]
         return self._replace(keys=keys, starts=self.starts[sequences], lengths=self.lengths[sequences], sizes=sizes)
 
+    def to_the_next(self) -> npt.NDArray[np.uint32]:
+        """Return the bytes from the start of each sequence to the next start, or to the end of the part."""
+        sizes = np.empty_like(self.starts)
+        np.subtract(self.starts[1:], self.starts[:-1], out=sizes[:-1])
+        sizes[-1] = self.end - self.begin - int(self.starts[-1])
+        return sizes
+
     def only_in_place(self, is_kept: npt.NDArray[np.bool_]) -> Part:
         """Return the part with some of its sequences, in the memory of this part and in as few bytes as they take.
 
         All parts wait in memory until they are joined, and memory of copies would not return to the system.
         """
-        assert self.sizes is not None
+        # Taken before anything is left out: after that, a sequence may end before the next one starts.
+        sizes = self.to_the_next()[is_kept]
+        sizes = sizes.astype(np.min_scalar_type(int(sizes.max(initial=0))))
         columns = []
         for column in (self.keys, self.starts):
-            kept = column[is_kept]
+            kept = column[is_kept] if len(column) else column
             column[: len(kept)] = kept
             columns.append(column[: len(kept)])
-        sizes = self.sizes[is_kept].astype(np.min_scalar_type(int(self.sizes.max())))
         is_same = are_all_the_same(self.lengths)
         lengths = self.lengths[: len(sizes)] if is_same else compact_lengths(self.lengths[is_kept])
         keys, starts = columns
-        return self._replace(keys=keys, starts=starts, lengths=lengths, hollow=self.hollow[:0], sizes=sizes)
+        return self._replace(keys=keys, starts=starts, lengths=lengths, hollow=_NO_HOLLOW, sizes=sizes)
 
     def longer(self, more: int) -> Part:
         """Return the part with a number added to its last length."""
@@ -537,9 +546,8 @@ def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Pa
         scan = _core.ctf_scan_words(block, settings.defining)
         words, width = scan.words
         # All sequences begin in the first `BLOCK` bytes of the lines, so 32 bits are enough.
-        hollow, starts = np.empty(0, np.uint64), scan.starts.astype(np.uint32)
-        lengths = compact_lengths(scan.lengths)
-        return Part(scan.num_head_lines, words.view(f"S{width}"), 0, starts, lengths, hollow), scan
+        starts, lengths = scan.starts.astype(np.uint32), compact_lengths(scan.lengths)
+        return Part(scan.num_head_lines, words.view(f"S{width}"), 0, starts, lengths, _NO_HOLLOW), scan
 
     parts = []
     for begin, (part, scan) in map_lines(file, first, find, _PASS):
@@ -655,27 +663,21 @@ def _leave_out(
     most = sum(len(part.starts) for part in parts) if in_lines else 0
     numbers, num_kept = np.empty(most, np.uint32 if num_before + most < 2**32 else np.uint64), 0
     for number, part in enumerate(parts):
-        # Taken before anything is left out: after that, a sequence may end before the next one starts.
-        sizes = np.append(np.diff(part.starts), np.uint32(part.end - part.begin - int(part.starts[-1])))
-        part = part._replace(sizes=sizes)
-        if in_lines:
-            part = part._replace(keys=np.arange(num_before, num_before + len(sizes), dtype=numbers.dtype))
-            num_before += len(sizes)
         if defining is None:
-            is_kept = np.ones(len(sizes), np.bool_)
-            is_kept[_hollow(file, part, sizes, in_lines)] = False
+            is_kept = np.ones(len(part.starts), np.bool_)
+            is_kept[_hollow(file, part, in_lines)] = False
         else:
             is_kept = part.lengths != 0
             which = np.flatnonzero(~is_kept)
             total += len(which)
             which = which[: _MOST_EXAMPLES - len(examples)]
-            examples += _examples(part.begin + part.starts[which].astype(np.int64), Keys(part.keys[which]))
-        part = part.only_in_place(is_kept)
+            keys = (num_before + which).astype(numbers.dtype) if in_lines else part.keys[which]
+            examples += _examples(part.begin + part.starts[which].astype(np.int64), Keys(keys))
+        parts[number] = part.only_in_place(is_kept)
         if in_lines:
-            numbers[num_kept : num_kept + len(part.keys)] = part.keys
-            num_kept += len(part.keys)
-            part = part._replace(keys=numbers[:0])
-        parts[number] = part
+            lines = np.flatnonzero(is_kept)
+            np.add(lines, num_before, out=numbers[num_kept : num_kept + len(lines)], casting="unsafe")
+            num_kept, num_before = num_kept + len(lines), num_before + len(is_kept)
     if in_lines:
         parts[0] = parts[0]._replace(keys=numbers[:num_kept])
     if defining is None and not any(len(part.starts) for part in parts):
@@ -684,16 +686,15 @@ def _leave_out(
     return {kind: Remark(total, examples)} if total else {}
 
 
-def _hollow(file: TextInput, part: Part, sizes: npt.NDArray[np.uint32], in_lines: bool) -> npt.NDArray[np.int64]:
+def _hollow(file: TextInput, part: Part, in_lines: bool) -> npt.NDArray[np.int64]:
     """Return the sequences of a part whose lines are all blank or contain only comments."""
-    starts = (part.hollow - np.uint64(part.begin)).astype(np.uint32)
-    which: npt.NDArray[np.int64] = np.searchsorted(part.starts, starts)
+    which: npt.NDArray[np.int64] = np.searchsorted(part.starts, part.hollow)
     # Lines that continue a sequence of the previous part are not a sequence.
-    which = which[part.starts[np.minimum(which, len(part.starts) - 1)] == starts]
+    which = which[part.starts[np.minimum(which, len(part.starts) - 1)] == part.hollow]
     if in_lines:  # the first line of such a sequence is all of it
         return which
     begins = part.starts[which].astype(np.uint64) + np.uint64(part.begin)
-    hollow: npt.NDArray[np.int64] = which[_are_nothing(file, begins, begins + sizes[which])]
+    hollow: npt.NDArray[np.int64] = which[_are_nothing(file, begins, begins + part.to_the_next()[which])]
     return hollow
 
 

@@ -325,22 +325,15 @@ def names_at_the_start(path: FileNames, remote: Remote | None = None) -> set[str
 
 
 def require_names(path: FileNames, streams: Mapping[str, StreamDef]) -> None:
-    """Refuse a stream whose name no line has. Only if the first lines lack a name, the whole text is searched for it.
-
-    Raises:
-        ConfigError: The text has other streams, but not this one.
-    """
-    asked = [stream.stream_alias for stream in streams.values()]
-    known = names_at_the_start(path)
-    if known and not known.issuperset(asked):
+    """Refuse a stream whose name no line has. Only if the first lines lack it, the whole text is searched for it."""
+    asked = {str(stream.stream_alias) for stream in streams.values()}
+    if (known := names_at_the_start(path)) and not known >= asked:
         # Of a damaged text, the error of the reader says more.
         with suppress(FormatError):
             known.update(name.decode(errors="replace") for name in _all_streams(path, None, forgives=True))
-        for name in asked:
-            if name not in known:
-                raise ConfigError(
-                    f"{shown_files(path)}: no line has a stream {name!r}{there_are(name, sorted(known))}", key="streams"
-                )
+        for name in sorted(asked - known):
+            what = f"{shown_files(path)}: no line has a stream {name!r}{there_are(name, sorted(known))}"
+            raise ConfigError(what, key="streams")
 
 
 def advice_on_streams(
