@@ -102,7 +102,7 @@ rust-tests: checked
 # pip installs what the Python tests need.
 test: build ## run the tests that every change must pass, Rust and Python
 	$(MAKE) --no-print-directory -j2 rust-tests $(VENV)/.adapter-tools
-	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
+	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/trainers --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
 	if $(HAS_TORCH); then $(PYTEST_CHECKED) $(TORCH_TESTS); fi
 	$(PYTEST_CHECKED) $(OTHER_ADAPTER_TESTS)
 	$(SMOKE)
@@ -113,7 +113,7 @@ THOROUGH := --hypothesis-profile thorough
 test-all: EVERY := 1
 test-all: build ## run all cases of all tests, the fuzz targets and random sources
 	$(MAKE) --no-print-directory -j2 rust-tests $(VENV)/.torch-tools
-	$(PYTEST_CHECKED) $(THOROUGH) tests --ignore=tests/adapters
+	$(PYTEST_CHECKED) $(THOROUGH) tests --ignore=tests/adapters --ignore=tests/trainers
 	$(PYTEST_CHECKED) $(THOROUGH) $(TORCH_TESTS)
 	$(PYTEST_CHECKED) $(THOROUGH) $(OTHER_ADAPTER_TESTS)
 	$(SMOKE)

@@ -4,7 +4,7 @@ HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 REV ?= HEAD
 SOAK_SECONDS ?= 600
 
-.PHONY: torch test-arm test-ray test-spark test-stores soak sanitize loaders against-self
+.PHONY: torch test-arm test-trainers test-ray test-spark test-stores soak sanitize loaders against-self
 .PHONY: check-targets wheel sdist test-wheel test-sdist check-dist check-release
 
 ##@ Tests and measurements that few changes need
@@ -36,6 +36,16 @@ $(VENV)/.ray-tools: pyproject.toml $(VENV)/.adapter-tools
 test-ray: build $(VENV)/.ray-tools ## install Ray, and run the tests that need it
 	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
 	$(BIN)/python -m pytest $(THOROUGH) tests/test_documents.py tests/test_reference.py -k ray
+
+# The trainers are in an environment of their own, because they choose versions of many packages.
+TRAINERS := .cache/trainers-venv
+$(TRAINERS)/.tools: pyproject.toml
+	mkdir -p .cache && $(PYTHON) -m venv $(TRAINERS)
+	$(TRAINERS)/bin/python -m pip install -q "pip>=25.1" && $(TRAINERS)/bin/python -m pip install -q --group trainers
+	touch $@
+
+test-trainers: build $(TRAINERS)/.tools ## install Lightning, Transformers, Accelerate, torchtitan, Flax and Grain, and kill jobs in them
+	PYTHONPATH=python $(TRAINERS)/bin/python -m pytest tests/trainers
 
 # Java must be installed already.
 test-spark: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install PySpark, and run the tests that need it; Java must be installed

@@ -10,6 +10,7 @@
     dataset.py   a source as a data set: epochs, shares, states; the state of a job
     ranks.py     the rank of this process, what all ranks have in common, their states as one
     workers.py   states for the workers of a loader, and their positions
+    trainers.py  trainers that read ahead, or divide the data again
 
 Invariants: the timeline decides which data come in which order. A data set has no position of its own: its state is its
 source's state, with rank and worker.

@@ -28,7 +28,7 @@ from cntkio.timeline import GlobalPartition, Partition
 from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, size_text, size_to_json, times
 from cntkio.timeline.modes import check_deal
 from cntkio.timeline.state import has_begun, has_ended, of_any_partition
-from cntkio.torch import ranks
+from cntkio.torch import ranks, trainers
 from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
 from cntkio.torch.workers import Passed, WatchedDataset, shares
 from cntkio.user_source import UserMinibatchSource
@@ -281,6 +281,9 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return (self.minibatch_size if share.is_balanced else times(self.minibatch_size, num_workers)), share
 
     def begin_iteration(self) -> None:
+        self.reader = trainers.reader()
+        if self.loaded.state is not None:
+            trainers.check_skips(self.reader.skips)
         # Ranks that come and go begin iterations at different times, so they have nothing to compare.
         if self._is_agreed or self.loaded.ranks or self._rank()[1] == 1:
             return
@@ -295,6 +298,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
         worker = torch.utils.data.get_worker_info()
         if worker is None:  # for workers, the process with the loader has done this
             self.begin_iteration()
+        else:  # the data set that a worker has may be wrapped
+            trainers.reader()
         number, state = (0, self.loaded.state) if worker is None else self.loaded.receive()
         own = self.loaded.state if self.loaded.is_of_this_worker else None
         if own is not None:
@@ -343,8 +348,9 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 assert epoch is not None
                 facts = self.delivered.token, *self._worker(), iteration, epoch, self._origin, position
                 passed = Passed(*facts)
+            state = self.position() if self.reader.reads_ahead and passed is None else None
         tensors = self._tensors(minibatch)
-        tensors.passed = passed
+        tensors.passed, tensors.state = passed, state
         return tensors
 
     # ------------------------------------------------------------------------------------------------- checkpoints
@@ -358,8 +364,16 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
         Raises:
             CheckpointError: A loader delivered minibatches that do not tell where they come from: a ``collate_fn``
-                changed them, or a ``StatefulDataLoader`` resumed, which has a state of its own.
+                changed them, or a ``StatefulDataLoader`` resumed, which has a state of its own. Or a trainer reads
+                ahead, so that only a minibatch knows its state.
         """
+        if self.reader.reads_ahead and self.loaded.state is None:
+            what = f"{self.reader.name} reads ahead, so this state would skip a minibatch that has had no step"
+            raise CheckpointError(f"{what}; save minibatch.state_dict() of the last step (docs/trainers.md)")
+        return self.position()
+
+    def position(self) -> dict[str, Any]:
+        """Return the state after the last delivery, even if a trainer reads ahead."""
         with self._lock.inner:
             if self.loaded.state is not None:
                 return dict(self.loaded.state)

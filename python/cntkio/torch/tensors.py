@@ -15,7 +15,7 @@ import torch
 
 from cntkio.arguments import suggests_keywords
 from cntkio.displays import Description, Displayed, counted, shape_text
-from cntkio.errors import ConfigError
+from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import are_whole, check_layout, class_ids
 from cntkio.minibatch import (
     Data,
@@ -150,15 +150,17 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
 
     Attributes:
         passed: Position of the data set in a loader's worker after this minibatch (`cntkio.torch.workers`); else None.
+        state: What `state_dict` returns; None: it raises an error.
     """
 
-    __slots__ = ("_device", "_layout", "_minibatch", "_tensors", "passed")
+    __slots__ = ("_device", "_layout", "_minibatch", "_tensors", "passed", "state")
 
     def __init__(
         self, minibatch: Minibatch | _Finished, layout: Layout | Mapping[str, Layout] | None = None, device: Any = None
     ) -> None:
         self._minibatch, self._layout, self._device = minibatch, layout, device
         self.passed: object = None
+        self.state: dict[str, Any] | None = None
         self._tensors: dict[str | StreamInformation, Any] = {}
 
     def __getitem__(self, stream: str | StreamInformation) -> Tensors:
@@ -244,6 +246,17 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
         """
         return sources_of(self._minibatch.source, self.num_sequences)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the data set after this minibatch, however far a trainer has read ahead.
+
+        Raises:
+            CheckpointError: No trainer that reads ahead delivered it: then the data set itself has this state.
+        """
+        if self.state is None:
+            what = "only minibatches that a trainer reads ahead have states of their own (docs/trainers.md)"
+            raise CheckpointError(f"{what}; use the state_dict() of the data set")
+        return self.state
+
     def to(self, device: Any, non_blocking: bool = True) -> TensorMinibatch[Tensors]:
         """Return the minibatch with its tensors on a device."""
         return self._changed(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -254,7 +267,9 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
 
     def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch[Tensors]:
         finished, (pieces, *rest) = self.__reduce__()
-        return finished({name: _built(piece, change) for name, piece in pieces.items()}, *rest)
+        changed = finished({name: _built(piece, change) for name, piece in pieces.items()}, *rest)
+        changed.state = self.state
+        return changed
 
     def __reduce__(self) -> tuple[Callable[..., TensorMinibatch[Any]], tuple[Any, ...]]:
         # Tensors of a worker reach the main process in shared memory; arrays would be copied.

@@ -27,6 +27,7 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.source.checkpoint import changing
 from cntkio.timeline.state import has_begun, of_any_worker
 from cntkio.torch.tensors import TensorMinibatch
+from cntkio.torch.trainers import Reader
 
 _LONGEST_STATE = 1 << 16
 
@@ -238,11 +239,13 @@ class WatchedDataset(torch.utils.data.IterableDataset):
     Attributes:
         loaded: The state from which the next iteration resumes.
         delivered: Deliveries by loaders with workers.
+        reader: How the trainer of the present iteration reads.
     """
 
     def __init__(self) -> None:
         self.loaded = Loaded()
         self.delivered = Delivered()
+        self.reader = Reader()
 
     @property
     def epoch(self) -> int:
@@ -251,6 +254,10 @@ class WatchedDataset(torch.utils.data.IterableDataset):
 
     def begin_iteration(self) -> None:
         """Check, in the process that has the loader, that all ranks begin the same iteration."""
+        raise NotImplementedError
+
+    def position(self) -> dict[str, Any]:
+        """Return the state after the last delivery."""
         raise NotImplementedError
 
 
@@ -309,6 +316,8 @@ class Noted:
             self._positions.pass_on(passed)
         self._note()
         self._dataset.delivered.count()
+        if self._is_known and self._dataset.reader.reads_ahead:
+            delivered.state = self._dataset.position()
         return delivered
 
     def _begin(self) -> None:

@@ -1,0 +1,25 @@
+"""The table of trainers and what is tested of each. (docs/trainers.md, tests/trainers/)"""
+
+COLUMNS = {
+    "resume in mid-sweep": "samples",
+    "another number of ranks": "ranks",
+    "mixture": "mixture",
+    "budget": "budget",
+    "packed rows": "rows",
+}
+"""What each column of the page's table stands for: the kind of data of a program, or ranks."""
+
+_ALL = {"samples", "ranks", "mixture", "budget", "rows"}
+TESTED = {
+    "lightning": _ALL,
+    "transformers": _ALL,
+    "accelerate": _ALL,
+    "torchtitan": _ALL,
+    "flax": _ALL - {"ranks"},
+    "grain": {"samples", "mixture"},
+}
+PACKAGES = {name: name for name in TESTED} | {"flax": "orbax", "grain": "orbax"}
+"""The module without which the program of a trainer does not run."""
+
+KINDS = [(name, kind) for name, tested in TESTED.items() for kind in sorted(tested - {"ranks"})]
+ELASTIC = [(name, kind) for name, kind in KINDS if "ranks" in TESTED[name]]
