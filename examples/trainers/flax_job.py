@@ -47,8 +47,7 @@ kind, steps = sys.argv[1], int(sys.argv[2])
 data, model = source(kind), Tagger()
 optimizer = nnx.Optimizer(model, optax.adam(0.01), wrt=nnx.Param)
 with ocp.CheckpointManager(Path("flax").resolve()) as manager:
-    first = manager.latest_step() or 0
-    if first:
+    if first := manager.latest_step() or 0:
         layout = ocp.args.StandardRestore(nnx.state((model, optimizer)))
         saved = manager.restore(first, args=ocp.args.Composite(state=layout, data=ocp.args.JsonRestore()))
         nnx.update((model, optimizer), saved.state)

@@ -1,4 +1,4 @@
-"""Train on Grain's own order of `Sequences`, with its state in Orbax's checkpoint: grain_job.py KIND STEPS. (docs/trainers.md)"""
+"""Train on Grain's own order of `Sequences`, saved by Orbax: grain_job.py KIND STEPS. (docs/trainers.md)"""
 
 import sys
 from pathlib import Path
@@ -15,12 +15,12 @@ from cntkio import CTFDeserializer, Sequences
 
 def batch(sequences):
     """Return words, classes and the mask of the cells that have one: 64 cells of each sequence."""
-    words, classes = np.zeros((2, len(sequences), 64), np.int32)
+    words, classes, mask = np.zeros((3, len(sequences), 64), np.int32)
     for row, sequence in enumerate(sequences):
         count = min(len(sequence["words"]), 64)
         words[row, :count], classes[row, :count] = sequence["words"][:count], sequence["casings"][:count]
-    lengths = np.array([min(len(sequence["words"]), 64) for sequence in sequences])
-    return words, classes, np.arange(64) < lengths[:, None]
+        mask[row, :count] = 1
+    return words, classes, mask > 0
 
 
 def part(name):
@@ -49,8 +49,7 @@ optimizer = optax.adam(0.01)
 weights = jnp.zeros((1323, 3))
 moments = optimizer.init(weights)
 with ocp.CheckpointManager(Path("grain").resolve()) as manager:
-    first = manager.latest_step() or 0
-    if first:
+    if first := manager.latest_step() or 0:
         layout = ocp.args.StandardRestore((weights, moments))
         data = grain.checkpoint.CheckpointRestore(batches)
         weights, moments = manager.restore(first, args=ocp.args.Composite(state=layout, data=data)).state

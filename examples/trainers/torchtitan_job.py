@@ -1,4 +1,4 @@
-"""A dataloader of torchtitan, checkpointed by DCP, on any number of ranks: torchtitan_job.py KIND STEPS. (docs/trainers.md)"""
+"""A loader of torchtitan, saved by DCP, on any number of ranks: torchtitan_job.py KIND STEPS. (docs/trainers.md)"""
 
 import json
 import sys

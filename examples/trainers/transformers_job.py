@@ -1,4 +1,4 @@
-"""Train in Transformers' Trainer, and resume on any number of ranks: transformers_job.py KIND STEPS. (docs/trainers.md)"""
+"""Train in Transformers, and resume on any number of ranks: transformers_job.py KIND STEPS. (docs/trainers.md)"""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The programs of docs/trainers.md in the trainers themselves: killed at a random step, and resumed with the same losses.
+"""The programs of docs/trainers.md in the trainers: killed at a random step, and resumed with the same losses.
 
 `make test-trainers` installs the trainers and runs these tests.
 """

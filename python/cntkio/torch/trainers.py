@@ -1,4 +1,4 @@
-"""Trainers that read a data set in a way of their own: ahead of their steps, or in shares of their own. (docs/trainers.md)
+"""Trainers that read a data set in a way of their own: ahead of their steps, or in shares. (docs/trainers.md)
 
 A trainer wraps a loader in classes of its own, which call the data set, so the callers of an iteration show who reads:
 
