@@ -8,8 +8,8 @@ use crate::pool::{as_objects, attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
-    self, Cursor, Delivered, LeftOut, Load, MOST_READS_PASSED, Outcome, Partition, Pause, Pending, Randomization, Reader,
-    Request, Slots, Stopped, Table, Truncation, Unread, Window,
+    self, Cursor, Delivered, LeftOut, Load, MOST_READS_PASSED, Outcome, Partition, Pause, Pending, Randomization,
+    Reader, Request, Slots, Stopped, Table, Truncation, Unread, Window,
 };
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};

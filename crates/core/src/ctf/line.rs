@@ -198,7 +198,8 @@ impl<'a> LineParser<'a> {
     /// in CNTK, such a line has no id and continues the sequence before it.
     fn note_lost_head(&mut self) -> Result<(), Stop> {
         let rest = &self.sight.bytes[self.at..];
-        let Some(&byte) = rest.first().filter(|&&byte| byte >= 0x80 && self.first_byte + self.at + 1 == self.line_number)
+        let Some(&byte) =
+            rest.first().filter(|&&byte| byte >= 0x80 && self.first_byte + self.at + 1 == self.line_number)
         else {
             return Ok(());
         };
