@@ -49,7 +49,7 @@ class Job:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.ranks = []
+        self.ranks: list[subprocess.Popen[str]] = []
         for rank in range(count):
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
             environment["PYTHONPATH"] = str(Path(cntkio.__file__).parents[1])
@@ -60,8 +60,11 @@ class Job:
                 environment |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             command = [sys.executable, str(program(trainer)), kind, str(STEPS)]
             with (folder / f"errors-{rank}.txt").open("a") as errors:
-                pipes = {"stdout": subprocess.PIPE, "stderr": errors}
-                self.ranks.append(subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes))
+                output = subprocess.PIPE
+                started = subprocess.Popen(
+                    command, cwd=folder, env=environment, text=True, stdout=output, stderr=errors
+                )
+                self.ranks.append(started)
         self.folder, self.losses = folder, dict[int, str]()
 
     def read(self, until: int = STEPS + 1) -> None:
@@ -106,9 +109,10 @@ def undisturbed(trainer: str, kind: str, folder: Path) -> dict[int, str]:
 
 
 def killed_and_resumed(trainer: str, kind: str, folder: Path, counts: tuple[int, int]) -> list[Job]:
-    """Kill a job at a random step after the first checkpoint, and let another one finish it."""
-    killed, resumed = Job(trainer, kind, folder_of(folder / "killed"), counts[0]), None
-    killed.read(random.randrange(7, STEPS - 3))
+    """Kill a job at a random step, and let another one finish it."""
+    killed = Job(trainer, kind, folder_of(folder / "killed"), counts[0])
+    # Orbax writes a checkpoint while the training goes on, and ends it before the next one.
+    killed.read(random.randrange(11, STEPS - 3))
     time.sleep(random.random() * 0.02)
     killed.kill()
     resumed = Job(trainer, kind, folder / "killed", counts[1])

@@ -73,8 +73,8 @@ fn joined(shares: &[Share]) -> Scan {
         *all.lines.last_mut().unwrap_or(&mut all.head_lines) += share.head_lines;
         let keys = numbers(&share.keys, 0);
         let lines = numbers(&share.lines, share.starts.len());
-        for (sequence, &start) in share.starts.iter().enumerate() {
-            let (start, lines) = (share.begin + u64::from(start), lines[sequence] as u32);
+        for (sequence, &own) in share.starts.iter().enumerate() {
+            let (start, lines) = (share.begin + u64::from(own), lines[sequence] as u32);
             if sequence == 0 && !keys.is_empty() && all.keys.last() == keys.first() {
                 *all.lines.last_mut().unwrap() += lines;
                 continue;
@@ -82,7 +82,7 @@ fn joined(shares: &[Share]) -> Scan {
             all.starts.push(start);
             all.lines.push(lines);
             all.keys.extend(keys.get(sequence));
-            all.hollow.extend(share.hollow.contains(&start).then_some(start));
+            all.hollow.extend(share.hollow.contains(&own).then_some(start));
         }
     }
     all

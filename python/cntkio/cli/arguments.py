@@ -197,10 +197,10 @@ def _add_explain(verb: _Verb) -> None:
     _add_corpora(option)
     _add_setting(option)
     option("--rank", type=_whole, default=0, help="the rank to explain (0)")
-    option("--step", type=_whole, help="print the sequences of this step, from 0, with file and line")
+    option("--step", type=_whole, help="print the sequences of this step, from 0")
     option("--steps", metavar="A:B", help="print the sequences of the steps from A to before B")
     option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
-    meaning = "print the steps of the first sweep that deliver this sequence"
+    meaning = "print the steps of the first sweep that deliver it"
     option("--key", metavar="KEY", dest="sequence_key", help=meaning)
 
 
@@ -216,7 +216,7 @@ def _add_setting(option: _Option) -> None:
     option("--rows", type=_whole, default=0, help="a budget: packed rows (0: not packed)")
     option("--row-length", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples of a row")
     option("--balance", choices=("attention",), default="", help="a budget: ranks get equal costs, with --deal global")
-    option("--cost", metavar="A:B", default="", help="with --balance: of a sample, of the square of a length (0:1)")
+    option("--cost", metavar="A:B", default="", help="with --balance: A a sample, B a squared length (0:1)")
     option(
         "--leave-out", metavar="FILE[@POSITION]", default="", help="leave out the keys in FILE, from POSITION on (0)"
     )
