@@ -183,7 +183,7 @@ def _add_plan(verb: _Verb) -> None:
     option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
     option("--html", type=Path, help="also write a page with pictures")
     option("--svg", type=Path, help="also write the picture of the order")
-    option("--table", type=Path, help="also write a table of the steps of all ranks: .json, .parquet or .arrow")
+    option("--table", type=Path, help="also write the steps: .json, .parquet or .arrow")
     option("--sweeps", type=_positive, default=1, help="sweeps in the table (1)")
 
 
