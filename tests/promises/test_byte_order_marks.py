@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cntkio import infer_streams, read_ctf, read_vocabularies
+from cntkio import CTFDeserializer, MinibatchSource, infer_streams, read_ctf, read_vocabularies
 from cntkio.config import read_config
 from cntkio.convert import convert_file, read_header_file, read_kaldi, read_svmlight, txt_to_ctf, uci_to_ctf
 from cntkio.errors import FormatError
@@ -50,11 +50,19 @@ def labels_listed(path: Path) -> object:
     return labels.open().table.keys.tolist()
 
 
+def keys_left(path: Path) -> object:
+    (path.parent / "a.ctf").write_bytes(b"7 |x 1\n8 |x 2\n9 |x 3\n10 |x 4\n")
+    corpus = CTFDeserializer(path.parent / "a.ctf", StreamDefs(x=StreamDef("x", 1)))
+    with MinibatchSource(corpus, max_sweeps=1, leave_out=path) as source:
+        return sorted(source.next_minibatch(9).keys_of_sequences.tolist())
+
+
 # For each kind of text: its name, two texts of which the second may follow the first, and what is read.
 DOORS: dict[str, tuple[str, bytes, bytes, Callable[[Path], object]]] = {
     "lines of CTF": ("a.ctf", b"|x 1\n|x 2\n", b"|x 3\n", lambda path: numbers(read_ctf(path))),
     "ids of CTF": ("a.ctf", b"7 |x 1\n8 |x 2\n", b"9 |x 3\n", lambda path: numbers(read_ctf(path))),
     "streams": ("a.ctf", b"7 |x 1\n8 |x 2\n", b"|x 3\n", lambda path: infer_streams(path).x.dim),
+    "keys to leave out": ("keys.txt", b"7\n8\n", b"9\n", keys_left),
     "vocabularies": ("a.ctf", b"|w 3:1 |# a\n", b"|w 4:1 |# b\n", lambda path: dict(read_vocabularies(path)["w"])),
     "svmlight": ("a.svm", b"1 2:3\n-1 1:4\n", b"1 5:6\n", lambda path: numbers(read_svmlight(path))),
     "Kaldi archive": ("a.ark", b"u  [\n 1 2 ]\n", b"v  [\n 3 4 ]\n", lambda path: numbers(read_kaldi(path))),
@@ -150,7 +158,17 @@ def test_rows_of_a_csv_with_a_mark_are_all_converted(folder: Path) -> None:
     assert np.array_equal(corpus["features"].values.ravel(), [0.5, 0.25])
 
 
-WHOLE = ["header", "dictionary", "tokens", "tokens of an open file", "columns", "categories", "MLF", "state list"]
+WHOLE = [
+    "keys to leave out",
+    "header",
+    "dictionary",
+    "tokens",
+    "tokens of an open file",
+    "columns",
+    "categories",
+    "MLF",
+    "state list",
+]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.table import Keys, SequenceTable
 from cntkio.source.join import JoinedTable
 from cntkio.storage.progress import warn
+from cntkio.storage.text_input import whole_text
 from cntkio.timeline.selection import MOST_OMISSIONS, Omissions
 
 _MOST_REPETITIONS = 2**16
@@ -45,7 +45,7 @@ def checked_omissions(leave_out: Any) -> dict[int, Keys]:
 
 def _keys(given: Any) -> Keys:
     if isinstance(given, str | os.PathLike):
-        return Keys.of(np.array(Path(given).read_bytes().split(), np.bytes_))
+        return Keys.of(np.array(whole_text(given).split(), np.bytes_))
     try:
         array = np.asarray(given)  # of a set, or of an iterator, an array without a dimension
         return Keys.of(array if array.ndim else list(given))
