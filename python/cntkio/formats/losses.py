@@ -106,14 +106,15 @@ def _what_is_rounded(count: int, example: object, dtype: npt.DTypeLike, is_kept:
     return f"numbers that {np.dtype(dtype)} rounds: {count}{shown}{advice}"
 
 
-# By path, format, fields and facts of the file: a conversion needs the losses twice, to choose a precision and to log.
+# By path, store, format, fields and facts of the file. A conversion needs the losses twice: to choose a precision, and
+# to log.
 _known: dict[tuple[object, ...], _Losses] = {}
 _MOST_KNOWN = 1000
 
 
 def _losses(path: str, form: TextForm, fields: Sequence[bytes], remote: Remote | None) -> _Losses:
     with closing(open_input(path, remote)) as file:
-        known_by = path, form, *fields, str(file.facts())
+        known_by = path, file.storage.identity, form, *fields, str(file.facts())
         if (known := _known.get(known_by)) is None:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
