@@ -79,10 +79,17 @@ def write_pieces(
     if files:
         _write_several(write, path, data, files, progress, remote, options)
         return
+    with _opened(data) as corpus:
+        write(path, corpus, progress, remote, **options)
+
+
+@contextmanager
+def _opened(data: AbstractContextManager[Pieces]) -> Iterator[Pieces]:
+    """Open sequences that will be written, and log how many numbers are rounded."""
     with data as corpus:
         for log in corpus.log_rounded:
             log()
-        write(path, corpus, progress, remote, **options)
+        yield corpus
 
 
 def _write_several(
@@ -103,9 +110,7 @@ def _write_several(
         raise ConfigError(f"{shown_pattern(name)}: {len(found)} such files are there; remove them first", key="path")
     written: list[str] = []
     try:
-        with data as corpus:
-            for log in corpus.log_rounded:
-                log()
+        with _opened(data) as corpus:
             numbered = _numbered(corpus, option, amount, progress)
             for number, of_file in itertools.groupby(numbered, itemgetter(0)):
                 # The number of the first sequence is needed before the file is begun.

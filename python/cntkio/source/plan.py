@@ -30,16 +30,8 @@ from cntkio.timeline.window import LARGEST_WORD
 
 _SAMPLES_AT_ONCE = 1 << 18
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
-_KINDS = (
-    np.uint64,
-    np.int64,
-    np.int64,
-    np.int64,
-    np.float64,
-    np.bool_,
-    np.int64,
-    np.int64,
-)  # `PlannedSteps`, and chunks loaded
+# The types of the columns of `PlannedSteps`, and of the number of loaded chunks.
+_KINDS = (np.uint64, np.int64, np.int64, np.int64, np.float64, np.bool_, np.int64, np.int64)
 
 # A walk passes about 15 million sequences, and at most a million steps, in a second.
 _MOST_STEPS, _MOST_SEQUENCES = 2**28, 2**32

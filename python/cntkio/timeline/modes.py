@@ -446,11 +446,10 @@ class Budgets:
         """Return the mode of reading by the budget of all partitions, and refuse what these data do not allow."""
         if budget.pool is not None:
             self._check_pool(reader, budget, budget.pool)
-            if partition.is_balanced and partition.of_chunks.count > 1:
-                name = "rows" if budget.rows is not None else "balance"
-                if getattr(budget, name) is not None:
-                    message = f"deal='chunk' and {name} exclude each other: rows mix chunks; use deal='length'"
-                    raise ConfigError(message, key="deal")
+            if partition.is_balanced and partition.of_chunks.count > 1 and (budget.rows or budget.balance):
+                name, why = ("rows", "rows mix chunks") if budget.rows else ("balance", "whole chunks are dealt")
+                message = f"deal='chunk' and {name} exclude each other: {why}; use deal='length'"
+                raise ConfigError(message, key="deal")
         share = budget.share(partition.num_shares)
         self.check(reader.lengths, share, partition)
         return WholeSequences.of(reader, NO_LIMIT, partition, budget=share.for_core())

@@ -33,7 +33,7 @@ _DIVIDES = {
 
 
 class Reader(NamedTuple):
-    """How a trainer reads a data set.
+    """The way in which a trainer reads a data set.
 
     Attributes:
         name: The class of the trainer that reads ahead; empty: none does.
@@ -66,7 +66,7 @@ def reader() -> Reader:
         if key in _READS_AHEAD:
             name = ".".join(key)
         if key in _SKIPS:
-            skips += vars(caller)["skip_batches"]
+            skips += vars(caller).get("skip_batches", 0)
         frame = frame.f_back
     return Reader(name, skips)
 
@@ -74,6 +74,6 @@ def reader() -> Reader:
 def check_skips(skips: int) -> None:
     """Refuse a trainer that drops minibatches although a state was loaded."""
     if skips:
-        what = f"the trainer skips {skips} minibatches, but a state is loaded, which is behind them already"
+        what = f"the trainer skips {skips} minibatches, but a state is loaded, which comes after them"
         advice = "with Transformers, set ignore_data_skip=True; with Accelerate, leave skip_first_batches out"
         raise ConfigError(f"{what}: {advice} (docs/trainers.md)", key="skip_batches")
