@@ -45,8 +45,7 @@ whole = part("train")
 if kind == "mixture":
     whole = grain.MapDataset.mix([whole, part("test")], weights=[0.8, 0.2])
 batches = iter(whole.batch(16, batch_fn=batch).to_iter_dataset())
-optimizer = optax.adam(0.01)
-weights = jnp.zeros((1323, 3))
+optimizer, weights = optax.adam(0.01), jnp.zeros((1323, 3))
 moments = optimizer.init(weights)
 with ocp.CheckpointManager(Path("grain").resolve()) as manager:
     if first := manager.latest_step() or 0:

@@ -12,7 +12,7 @@ from transformers.trainer_callback import ExportableState, TrainerState
 
 
 def inputs(minibatch):
-    """Return the arguments of the model: packed rows as one row without padding between sequences, or padded ones."""
+    """Return the arguments of the model: packed rows as one row without padding between sequences, or padded rows."""
     words = minibatch["words"]
     if "segment_ids" not in minibatch:
         ids, mask = words.values.long(), words.mask

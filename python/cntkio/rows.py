@@ -306,7 +306,7 @@ class SplitRows:
         with self._lock.inner:
             read, own = self._shares(checked_partition(partition))
             if read != self._partition:
-                what = f"rows of {self._partition} are under way, so they cannot go on with {partition}"
+                what = f"rows of {self._partition} are under way, so they cannot continue with {partition}"
                 raise ConfigError(f"{what}: use global partitions from the beginning", key="partition")
             self._own = own
 

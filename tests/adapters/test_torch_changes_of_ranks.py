@@ -120,7 +120,7 @@ class Job:
         )
 
     def change(self, count: int, leaving: int = 0) -> None:
-        """Let ranks leave or come, without a restart: those that come begin with the state of another."""
+        """Let ranks leave or come, without a restart: a new rank begins with the state of another."""
         state = json.loads(json.dumps(self.ranks[0].state_dict())) if self.ranks else None
         if self.ranks:
             gone = leaving % len(self.ranks)
@@ -175,7 +175,7 @@ def test_ranks_that_come_and_go_share_the_minibatches_of_one_reader(
 
 
 def random_job(kinds: dict[str, Make], seed: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return what a random job did, the minibatches of its ranks, and those of a single reader."""
+    """Return what a random job did, the minibatches of its ranks, and the minibatches of a single reader."""
     chance = random.Random(seed)
     kind = chance.choice([*kinds])
     size = chance.choice([name for name in SIZES if kind != "ctf in order" or name in ("samples", "few samples")])

@@ -33,7 +33,7 @@ class Ahead:
 
 
 class Wrapper(torch.utils.data.IterableDataset):
-    """Hands on what a data set delivers."""
+    """Passes on what a data set delivers."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset

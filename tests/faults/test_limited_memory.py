@@ -105,7 +105,7 @@ def test_a_job_whose_call_finds_no_memory_fails(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Job, "run", run_or_refuse)
     with Workers(1, "example") as workers:
         jobs = [workers.do(pow, 2, exponent) for exponent in range(3)]
-        assert jobs[1].result() == 2  # after the first, which nobody waits for yet
+        assert jobs[1].result() == 2  # no thread waits for the first job yet
         with pytest.raises(MemoryError, match="the first call"):
             jobs[0].result()
         assert jobs[2].result() == 4

@@ -79,7 +79,7 @@ def cost(budget: Budget, length: int) -> float:
 
 
 def targets(budget: Budget, descending: list[int], num_minibatches: int) -> list[float]:
-    """Return the cost of a row of each minibatch, as long as its longest sequence and short ones allow it."""
+    """Return the cost of a row of each minibatch, as long as its longest sequence and short sequences allow it."""
     rows = budget.rows or 0
     share = sum(descending) / (num_minibatches * rows)
     left = 0.0

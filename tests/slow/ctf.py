@@ -23,7 +23,7 @@ warning is the first byte that cannot be accepted; at the end of the file that i
     repeated-id           the first byte of the sequence that has the key of an earlier one
     left-out-line         the first byte of the line (line mode)
     left-out-sequence     the first byte of the sequence (id mode)
-    high-byte-ends-value  the byte above 0x7F, also one that begins a line and is no white space
+    high-byte-ends-value  the byte above 0x7F, also one that begins a line and is not white space
     short-dense-sample    the pipe of the sample
     stream-twice-on-a-line  the pipe of the second sample
 

@@ -1,4 +1,4 @@
-"""The table of trainers and what is tested of each. (docs/trainers.md, tests/trainers/)"""
+"""The table of trainers, with the tests of each trainer. (docs/trainers.md, tests/trainers/)"""
 
 COLUMNS = {
     "resume in mid-sweep": "samples",

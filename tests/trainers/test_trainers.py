@@ -109,9 +109,9 @@ def undisturbed(trainer: str, kind: str, folder: Path) -> dict[int, str]:
 
 
 def killed_and_resumed(trainer: str, kind: str, folder: Path, counts: tuple[int, int]) -> list[Job]:
-    """Kill a job at a random step, and let another one finish it."""
+    """Kill a job at a random step, and let another job finish it."""
     killed = Job(trainer, kind, folder_of(folder / "killed"), counts[0])
-    # Orbax writes a checkpoint while the training goes on, and ends it before the next one.
+    # Orbax writes a checkpoint while the training continues, and ends it before the next one.
     killed.read(random.randrange(11, STEPS - 3))
     time.sleep(random.random() * 0.02)
     killed.kill()

@@ -105,7 +105,7 @@ pub(crate) struct SeveralReads {
     cursors: Py<Cursors>,
     /// The result of `find_chunks`, unless the sequences are dealt afterwards.
     refs: Option<Py<ChunkRefs>>,
-    /// What the sequences are dealt by, if they are dealt afterwards: lengths or rows.
+    /// The number that decides the deal, if the sequences are dealt afterwards: lengths or rows.
     loads: Option<Py<PyArray1<u32>>>,
 }
 

@@ -462,7 +462,7 @@ class MinibatchSource(Displayed, StreamsByName):
     ) -> Ledger:
         """Return the sequences of the steps from `first` to before `last`, as `SourcePlan.ledger`. (docs/ledger.md)
 
-        Without a size, size and partition are those of the last read, or of the state that was loaded.
+        Without a size, the last read, or the state that was loaded, gives the size and the partition.
         """
         if minibatch_size_in_samples is None:
             minibatch_size_in_samples, partition = settings_of(self.state_dict()["timeline"])

@@ -117,8 +117,8 @@ class Selection:
         parts: In a truncated minibatch, the part of each sequence and its cells; else None.
         refs: The chunks and where the sequences are in them. None: look them up in the table.
         keys: Makes the keys of all sequences, if the timeline names them itself. None: the table has them.
-        loads: If sequences are still to be dealt to partitions, what they are dealt by, uint32: the samples of each
-            sequence, or of packed rows the row of each in its minibatch; else None.
+        loads: If sequences are still to be dealt to partitions, the numbers that decide the deal, uint32: the samples
+            of each sequence, or of packed rows the row of each in its minibatch; else None.
     """
 
     sequences: npt.NDArray[np.int64]

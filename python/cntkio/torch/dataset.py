@@ -208,11 +208,11 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._epoch.fill_(epoch)
 
     def set_ranks(self, rank: int, world_size: int) -> None:
-        """Go on as another rank, or with another number of ranks, after the last minibatch. (docs/torch.md)
+        """Continue as another rank, or with another number of ranks, after the last minibatch. (docs/torch.md)
 
-        All ranks call it between the same two steps. An iteration of this process goes on, and the iteration of a
-        loader with workers ends: a new one goes on there. What was prepared for the old ranks is dropped. The data set
-        no longer asks `torch.distributed` for its rank, nor compares its arguments with other ranks.
+        All ranks call it between the same two steps. An iteration of this process continues, and the iteration of a
+        loader with workers ends: a new iteration continues there. What was prepared for the old ranks is dropped. The
+        data set no longer asks `torch.distributed` for its rank, nor compares its arguments with other ranks.
 
         Args:
             rank: Index of this process from now on.
@@ -243,7 +243,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         is_inside = self.delivered.num_steps is not None and state["epoch"] == self.epoch and _has_begun(state)
         if not is_global and given != self._rank() and is_inside:
             now = f"partition is {self.partition!r}, and remainder {self.remainder!r}"
-            what = f"an epoch that has begun goes on with other ranks only with partition='global', but {now}"
+            what = f"an epoch that has begun continues with other ranks only with partition='global', but {now}"
             raise ConfigError(f"{what}; use partition='global', or set_epoch before set_ranks", key="world_size")
         self._share_of(*given, 0, 1)  # checks the values
         is_of_workers = self.delivered.positions is not None and is_inside
@@ -597,7 +597,7 @@ def _own_part(state: Mapping[str, Any], rank: int, world_size: int, epochs: _Epo
 
 
 def _different_settings(current: dict[str, Any], state: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """Return the settings of a data set of this rank that differ from those of a state."""
+    """Return the settings of a data set of this rank that differ from the settings of a state."""
     ignored = {"worker", "num_workers"} if "workers" in state else set()
     if current["partition"] == "global" == state.get("partition"):
         ignored = {"rank", "worker", "num_workers"}

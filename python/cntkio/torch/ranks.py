@@ -81,9 +81,9 @@ def place_in_mesh(
 
     Args:
         mesh: The mesh, with names of its dimensions.
-        divide: Dimensions whose ranks get different data, such as those of data parallelism. The first varies slowest.
-        share: Dimensions whose ranks get the same data, such as those of tensor and pipeline parallelism.
-        split: Dimensions whose ranks get slices of the same packed rows, such as those of context parallelism.
+        divide: Dimensions whose ranks get different data, such as data parallel ranks. The first varies slowest.
+        share: Dimensions whose ranks get the same data, such as tensor and pipeline parallel ranks.
+        split: Dimensions whose ranks get slices of the same packed rows, such as context parallel ranks.
 
     Raises:
         ConfigError: The mesh does not contain this process; or a dimension is missing, unknown, or named
@@ -118,7 +118,7 @@ def place_in_mesh(
 
 
 def taken(place: Place, rank: object, row_length: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the shares of a place in a mesh, and refuse those that cannot be had.
+    """Return the shares of a place in a mesh, and refuse impossible shares.
 
     Args:
         row_length: Cells of a packed row; 0: without rows.

@@ -113,7 +113,7 @@ pub struct Pool {
     pub row_length: u32,
     /// Ascending lengths. The sequences of a minibatch are padded to the same one of them. Empty: to the longest.
     pub buckets: Vec<u32>,
-    /// What the rows of a minibatch have in equal parts; `None`: rows are packed without regard to it.
+    /// The cost that the rows of a minibatch share equally; `None`: rows are packed without regard to it.
     pub balance: Option<Cost>,
 }
 

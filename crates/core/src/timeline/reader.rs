@@ -130,7 +130,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Whether a sequence with its place at `position` is left out.
+    /// True if a sequence with its place at `position` is left out.
     #[inline]
     fn has(&self, sequence: u32, position: u64) -> bool {
         let since = usize::from(self.since[sequence as usize]);

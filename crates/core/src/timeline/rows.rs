@@ -11,7 +11,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::Range;
 
-/// What a sequence costs: `linear` for each sample, and `square` times the square of its length.
+/// The cost of a sequence: `linear` for each sample, and `square` times the square of its length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// At least 0, like `square`; not both are 0.
@@ -97,7 +97,7 @@ fn best_fit(descending: &[u32], row_length: u32) -> Packed {
     Packed { row_of, num_rows: num_rows as usize }
 }
 
-/// How much a row needs another sequence. The largest comes first.
+/// The need of a row for another sequence. The largest comes first.
 #[derive(PartialEq)]
 struct Need {
     /// False: the row has its share of the samples, and `amount` is its room.
@@ -122,10 +122,10 @@ impl PartialOrd for Need {
     }
 }
 
-/// Rows of which those of each minibatch have about equal costs and lengths; `None`: a sequence fits in no row.
+/// Rows, about equal in cost and length in each minibatch; `None`: a sequence fits in no row.
 ///
 /// The cost that a row lacks, for each sample that it lacks, is the length of sequences that would give it both. So the
-/// next sequence, the longest of those that are left, goes to the row where this is largest.
+/// next sequence, the longest that is left, goes to the row where this is largest.
 fn even(
     descending: &[u32],
     row_length: u32,
@@ -148,7 +148,7 @@ fn even(
     let mut needs: BinaryHeap<Need> = BinaryHeap::new();
     memory::require(needs.try_reserve(num_rows), size_of::<Need>() * num_rows);
     needs.extend((0..num_rows as u32).map(|row| need(row, row_length, 0.0)));
-    // Rows without room for the last sequences, by their room: they wait for shorter ones.
+    // Rows without room for the last sequences, by their room: they wait for shorter sequences.
     let mut waiting: BinaryHeap<(u32, u32)> = BinaryHeap::new();
     memory::require(waiting.try_reserve(num_rows), size_of::<(u32, u32)>() * num_rows);
     for &length in descending {
@@ -175,7 +175,7 @@ fn even(
 }
 
 /// The cost of a row of each minibatch: the mean of the rows that are left, or more if the longest sequence that is
-/// left costs more with the shortest ones in the rest of its row.
+/// left costs more with the shortest sequences in the rest of its row.
 fn targets(descending: &[u32], of_minibatch: usize, num_minibatches: usize, share: f64, cost: Cost) -> Vec<f64> {
     let mut left: f64 = descending.iter().map(|&length| cost.of(length)).sum();
     let mut shortest = descending.iter().rev();
@@ -196,7 +196,7 @@ fn targets(descending: &[u32], of_minibatch: usize, num_minibatches: usize, shar
     }))
 }
 
-/// Number the rows again, so that the rows of a minibatch are those of the next lower costs.
+/// Number the rows again, so that a minibatch has the rows of the next lower costs.
 ///
 /// Rank `i` of `n` takes the rows `i`, `i + n`, ... of a minibatch. So its first half ascends, and its second half
 /// descends: rows of high and of low cost then go to the same rank.

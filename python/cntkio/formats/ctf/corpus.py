@@ -541,7 +541,7 @@ class CTFFormat(Format):
         before, word = around[: offset - begin], around[offset - begin :]
         if codecs.BOM_UTF8 in (word[:3], before[-3:] if offset > len(codecs.BOM_UTF8) else b""):
             more = f"; here is {MARK_INSIDE}"
-        # Without ids, what stands before a line's first pipe is no id.
+        # Without ids, what stands before a line's first pipe is not an id.
         before = b"" if index.num_lines is not None else before if begin else b"\n" + before
         what += self.advice_on_word(kind, word, before) + more
         key = index.table.keys[sequence_index]

@@ -92,7 +92,7 @@ _ADVICE = {
 
 
 _NO_ID = "; an id begins its line, has digits only, and a blank or a pipe ends it"
-_BLANKS = r"[\s\u200b\ufeff]*"  # also those that Python takes for no white space
+_BLANKS = r"[\s\u200b\ufeff]*"  # also characters that are not white space for Python
 
 
 def advice_at(kind: str, text: bytes, before: bytes = b"\n") -> str:
