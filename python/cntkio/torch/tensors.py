@@ -363,8 +363,8 @@ def in_rows(
     """Return the arrays of `cntkio.packed` as tensors, by the names of streams and of attributes of `PackedRows`.
 
     Args:
-        part: Index and number of the ranks that share each row. Rank r of n gets slices r and 2n-1-r of 2n equal slices,
-            so that causal attention costs all of them the same; `cu_seqlens` is of the whole rows.
+        part: Index and number of the ranks that share each row. Rank r of n gets slices r and 2n-1-r of 2n equal
+            slices, so that causal attention costs all ranks the same; `cu_seqlens` is of the whole rows.
     """
     found = packed(minibatch, length, rows=rows)
     if part[1] > 1:
