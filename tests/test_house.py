@@ -29,7 +29,7 @@ MOST_ITEMS = 3
 IRIS = ROOT / "examples" / "iris" / "iris.ctf"
 # Modules and functions of which a walk enters at most so many.
 MOST_TO_OPEN, MOST_TO_READ, MOST_TO_CONVERT = (23, 135), (12, 72), (29, 243)
-MOST_LINES, MOST_CLASSES, MOST_MODULES = 44_330, 409, 140
+MOST_LINES, MOST_CLASSES, MOST_MODULES = 44_430, 410, 141
 NOT_FOR_PLAIN_FILES = {
     f"storage.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
 }

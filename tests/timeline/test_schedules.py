@@ -7,8 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import Budget, ConfigError, CTFDeserializer, GlobalPartition, SequenceMixture, StreamDef, StreamDefs
+from cntkio import (
+    Budget,
+    CheckpointError,
+    ConfigError,
+    CTFDeserializer,
+    GlobalPartition,
+    SequenceMixture,
+    StreamDef,
+    StreamDefs,
+)
 from cntkio.timeline.mixed import scheduled
+from cntkio.timeline.schedule import Schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import mixtures as slow
@@ -23,7 +33,8 @@ TABLES = st.lists(
 @settings(max_examples=rounds(30))
 @given(tables=TABLES, between=st.sampled_from(["linear", "steps"]), later=st.integers(0, 9000))
 def test_blocks_are_those_of_the_slow_twin(tables: list[dict[int, int]], between: str, later: int) -> None:
-    found = scheduled(tables, between)
+    schedules = [Schedule.of("a weight", table, between, key="weights") for table in tables]
+    found = scheduled(schedules)
     expected = slow.scheduled(tables, is_linear=between == "linear", end=10_000)
     ends = [*(first for first, _ in expected[1:]), 10_000]
     for (first, counts), end in zip(expected, ends, strict=True):
@@ -37,7 +48,29 @@ def test_blocks_are_those_of_the_slow_twin(tables: list[dict[int, int]], between
         assert other.taken == one.taken_at(other.first)
     # From a later position on: each block there has its own weights, and nothing before is lost.
     before = next(one for one in reversed(found) if one.first <= later).taken_at(later)
-    assert scheduled(tables, between, later, before)[0].taken == before
+    assert scheduled(schedules, later, before)[0].taken == before
+
+
+@settings(max_examples=rounds(30))
+@given(
+    table=TABLES.map(lambda tables: tables[0]), between=st.sampled_from(["linear", "steps"]), at=st.integers(0, 9999)
+)
+def test_a_value_is_exact_and_its_normal_form_is_read_again(table: dict[int, int], between: str, at: int) -> None:
+    found = Schedule.of("a size", table, between, key="sizes")
+    assert found.at(at) == slow.weight(table, at, is_linear=between == "linear")
+    assert found.values_at(np.array([at]))[0] == pytest.approx(float(found.at(at)))
+    assert Schedule.from_json("sizes", json.loads(json.dumps(found.to_json()))) == found
+
+
+@pytest.mark.parametrize(
+    "table", [{}, {-1: 1}, {0.5: 1}, {True: 1}, {2**62: 1}, {0: "1"}, {0: None}, {3: float("nan")}, "1"]
+)
+def test_an_impossible_table_is_refused_in_arguments_and_states(table: Any) -> None:
+    with pytest.raises(ConfigError, match="the size is|the size at position [03] is"):
+        Schedule.of("the size", table, key="sizes")
+    columns = [list(table), list(table.values())] if isinstance(table, dict) else [table, table]
+    with pytest.raises(CheckpointError, match="'sizes'"):
+        Schedule.from_json("sizes", [*columns, "linear"])
 
 
 def mixture(folder: Path, **options: Any) -> SequenceMixture:

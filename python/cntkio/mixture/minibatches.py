@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cntkio._threads import ForkLock
-from cntkio.arguments import check_word, is_whole, suggests_keywords, whole_number
+from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Deserializer
@@ -30,6 +30,7 @@ from cntkio.streams import StreamInformation, StreamsByName, places_among
 from cntkio.timeline import WHOLE, GlobalPartition, Partition, Size
 from cntkio.timeline.mixed import NUM_TURNS, Weights, end_of_parts
 from cntkio.timeline.partition import checked_partition
+from cntkio.timeline.schedule import Schedule
 from cntkio.timeline.state import State, damaged, is_same, whole, wholes
 
 _STATE_VERSION = 1
@@ -40,22 +41,16 @@ _LARGEST_STEP = 2**63 - 1
 _STEPS_AT_ONCE = 1 << 12
 
 
-def tables_of(weights: Mapping[str, Any], names: Sequence[str], between: str) -> tuple[Mapping[int, float], ...]:
-    """Check the weights of all parts, each a number or a table by position, and return the tables."""
-    check_word("between", between, "linear", "steps")
+def schedules_of(weights: Mapping[str, Any], names: Sequence[str], between: str) -> tuple[Schedule, ...]:
+    """Check the weights of all parts, each a number or a table by position, and return their schedules."""
     if set(weights) != set(names):
         message = f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}"
         raise ConfigError(message, key="weights")
-    tables = {name: of if isinstance(of := weights[name], Mapping) else {0: of} for name in names}
-    for name, table in tables.items():
-        if not table or not all(is_whole(position) and 0 <= position < 2**62 for position in table):
-            message = f"the weight of {name!r} is {table!r:.200}; expected a number, or {{position: weight}}"
-            raise ConfigError(message, key="weights")
+    found = {name: Schedule.of(f"the weight of {name!r}", weights[name], between, key="weights") for name in names}
     # The weights at all points are possible; those between them are not smaller than the smallest.
-    least = {name: min(table.values()) for name, table in tables.items()}
     for name in names:
-        _counts({other: least[name] if other == name else max(table.values()) for other, table in tables.items()})
-    return tuple(tables.values())
+        _counts({other: (min if other == name else max)(of_one.values) for other, of_one in found.items()})
+    return tuple(found.values())
 
 
 def check_parts(parts: Mapping[str, tuple[object, Any]], stop: str) -> None:

@@ -23,7 +23,7 @@ from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Openin
 from cntkio.formats.corpus import Concatenation, as_deserializer, order_of_streams
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch, indices_in_table
-from cntkio.mixture.minibatches import check_parts, tables_of
+from cntkio.mixture.minibatches import check_parts, schedules_of
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.omissions import omissions_of
@@ -195,13 +195,13 @@ class SequenceMixture(MinibatchSource):
         between: Literal["linear", "steps"] = "linear",
     ) -> None:
         check_parts(parts, stop)
-        tables = tables_of({name: weight for name, (_, weight) in parts.items()}, list(parts), between)
+        schedules = schedules_of({name: weight for name, (_, weight) in parts.items()}, list(parts), between)
         options = {name: _part_options(name, source) for name, (source, _) in parts.items()}
         for source, _ in parts.values():
             if isinstance(source, MinibatchSource):
                 source.close()
         self._names = np.array(list(parts), np.str_)
-        self._mixed = _MixedRecipe(options, scheduled(tables, between), stop)
+        self._mixed = _MixedRecipe(options, scheduled(schedules), stop)
         super().__init__(
             _Parts(options),
             # Only says whether the source is infinite: the timeline decides where the data end.
@@ -239,11 +239,11 @@ class SequenceMixture(MinibatchSource):
             ConfigError: A part has no weight, there is no such part, or a weight is not possible; or the source is
                 inside a pool of samples, whose end depends on what follows.
         """
-        tables = tables_of(weights, self._names.tolist(), between)
+        schedules = schedules_of(weights, self._names.tolist(), between)
         with self.lock.inner:  # a read of another thread comes before or after
             state = self.state_dict()
             # A move discards the minibatches that were prepared with the former weights.
-            changed = with_weights(state["timeline"], functools.partial(scheduled, tables, between))
+            changed = with_weights(state["timeline"], functools.partial(scheduled, schedules))
             self.load_state_dict({**state, "timeline": changed})
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool
 from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, Rounds, check_change
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
+from cntkio.timeline.schedule import Schedule
 from cntkio.timeline.selection import Omissions, Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
 from cntkio.timeline.timeline import POSITION, Timeline
@@ -98,26 +99,23 @@ class Weights(NamedTuple):
 _MOST_BLOCKS = 2**20
 
 
-def scheduled(
-    tables: Sequence[Mapping[int, float]], between: str, first: int = 0, taken: Sequence[int] = ()
-) -> tuple[Weights, ...]:
-    """Return the weights of parts from a position on, if each part has a table of its weights by position.
+def scheduled(schedules: Sequence[Schedule], first: int = 0, taken: Sequence[int] = ()) -> tuple[Weights, ...]:
+    """Return the weights of parts from a position on, if each part has a schedule of its weights.
 
-    Between two positions of a table a weight is on the line between its two values, or with ``between="steps"`` the
-    former. Each block of 1,000 turns has the weights of its middle. Before and after a table its ends hold.
+    Each block of 1,000 turns has the weights of its middle.
 
     Example:
-        >>> [(one.first, one.counts) for one in scheduled([{0: 1, 2000: 3}, {0: 1}], "linear")]
+        >>> [(one.first, one.counts) for one in scheduled([Schedule((0, 2000), (1, 3)), Schedule((0,), (1,))])]
         [(0, (600, 400)), (1000, (714, 286)), (2000, (750, 250))]
     """
     found: list[Weights] = []
-    starts = [first, *sorted({int(position) for table in tables for position in table if position > first})]
+    starts = [first, *sorted({position for of_one in schedules for position in of_one.points if position > first})]
     for start, end in itertools.zip_longest(starts, starts[1:]):
         size = NUM_TURNS * (1 if end is None else 1 + (end - start) // (NUM_TURNS * _MOST_BLOCKS))
-        is_ramp = end is not None and between == "linear"
+        is_ramp = end is not None and schedules[0].between == "linear"
         begins = np.arange(start, end if is_ramp else start + 1, size)
         middles = begins + (size // 2 if is_ramp else 0)
-        values = np.stack([_values(table, middles, between) for table in tables], axis=1)
+        values = np.stack([of_one.values_at(middles) for of_one in schedules], axis=1)
         exact = NUM_TURNS * values / values.sum(axis=1, keepdims=True)
         counts = np.floor(exact).astype(np.int64)
         # The parts with the largest remainders are rounded up.
@@ -125,17 +123,9 @@ def scheduled(
         counts += ranks < NUM_TURNS - counts.sum(axis=1, keepdims=True)
         is_new = np.append(True, (counts[1:] != counts[:-1]).any(axis=1))
         for begin, of_block in zip(begins[is_new].tolist(), counts[is_new].tolist(), strict=True):
-            before = found[-1].taken_at(begin) if found else tuple(taken) or (0,) * len(tables)
+            before = found[-1].taken_at(begin) if found else tuple(taken) or (0,) * len(schedules)
             found.append(Weights(begin, tuple(of_block), before))
     return tuple(found)
-
-
-def _values(table: Mapping[int, float], positions: _Integers, between: str) -> npt.NDArray[np.float64]:
-    points = sorted(table)
-    values = np.array([table[point] for point in points], np.float64)
-    if between == "linear":
-        return np.interp(positions, points, values)
-    return values[np.maximum(np.searchsorted(points, positions, side="right") - 1, 0)]
 
 
 def end_of_parts(ends: Sequence[int], stop: str) -> int:
