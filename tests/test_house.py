@@ -28,8 +28,11 @@ MOST_PARAMETERS = 7
 MOST_ITEMS = 3
 IRIS = ROOT / "examples" / "iris" / "iris.ctf"
 # Modules and functions of which a walk enters at most so many.
-MOST_TO_OPEN, MOST_TO_READ, MOST_TO_CONVERT = (23, 135), (12, 72), (29, 243)
-MOST_LINES, MOST_CLASSES, MOST_MODULES = 44_430, 410, 141
+MOST_TO_OPEN, MOST_TO_READ, MOST_TO_CONVERT = (22, 134), (12, 63), (29, 243)
+
+# Sizes of the package.
+MOST_LINES, MOST_CLASSES, MOST_MODULES = 44_410, 409, 141
+
 NOT_FOR_PLAIN_FILES = {
     f"storage.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
 }

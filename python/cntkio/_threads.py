@@ -136,7 +136,8 @@ class Job(Generic[_T]):
         if work is None:
             return
         try:
-            _refuse_at_exit()
+            if _is_exiting:
+                raise _exits()
             self._result = work()
         except BaseException as error:
             self._error = error
@@ -202,7 +203,8 @@ class Workers:
 
     def do(self, function: Callable[..., _T], *args: Any) -> Job[_T]:
         """Let one of the threads call a function."""
-        _refuse_at_exit()
+        if _is_exiting:
+            raise _exits()
         job = Job(functools.partial(function, *args))
         self._jobs.put(job)
         return job
@@ -299,9 +301,8 @@ def _start(thread: _Worker, ticket: _Ticket) -> None:
 _is_exiting = False
 
 
-def _refuse_at_exit() -> None:
-    if _is_exiting:
-        raise RuntimeError("the interpreter is shutting down, so nothing more can be read")
+def _exits() -> RuntimeError:
+    return RuntimeError("the interpreter is shutting down, so nothing more can be read")
 
 
 def _end_all() -> None:

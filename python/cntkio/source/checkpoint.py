@@ -166,10 +166,8 @@ class SourceProgress:
     _arrangement: Arrangement
     _timeline: AnyTimeline
     _pipeline: Pipeline
+    _before_epochs: Bookmark
     _made: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        self._before_epochs: Bookmark = self._timeline.bookmark()
 
     def begin_epoch(self, begin: int, end: int, truncation_length: int | None, number: int | None) -> None:
         """Deliver an epoch; see `MinibatchSource.begin_epoch`."""

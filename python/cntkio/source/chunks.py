@@ -265,10 +265,11 @@ class ChunksInMemory:
     def is_ready(self, chunk_id: int) -> bool:
         return chunk_id in self._in_use and chunk_id in self.in_memory
 
-    def release_passed(self) -> None:
+    def begin_taking(self, *, several: bool) -> None:
         """Before several minibatches are taken, release the chunks that none of them needs, except for the last."""
-        if self._window_stays_in_use and not self._keeps_all and not self._only_needed_in_use:
+        if several and self._window_stays_in_use and not self._keeps_all and not self._only_needed_in_use:
             self._keep_in_use(self._needed if self._needed_before is None else self._needed_before)
+        self._needed_before = None
 
     def release_others(self, chunk_ids: Iterable[int], *, is_last: bool) -> None:
         """Release all chunks except for the chunks of a minibatch, taken or refused, and a window that stays in use.
@@ -284,9 +285,6 @@ class ChunksInMemory:
         elif is_last:
             self._keep_in_use(self._needed.union(chunk_ids))
             self._only_needed_in_use = self._in_use <= self._needed
-
-    def end_taking(self) -> None:
-        self._needed_before = None
 
     def keep_only(self, chunk_ids: set[int]) -> None:
         """Withdraw the loads of all other chunks, and drop these chunks from memory unless all stay."""
@@ -308,19 +306,6 @@ class Taken(NamedTuple):
     num_sound: int  # number of minibatches that have all their chunks
     error: BaseException | None  # the error of a chunk of the next minibatch; None if all are sound
     accounts: list[tuple[int, Accounts]]  # each with the minibatch after which it is right
-
-
-class _History:
-    """The accounts after the minibatches that are taken together."""
-
-    def __init__(self, now: Callable[[], Accounts]) -> None:
-        self._now, self.accounts = now, [(0, now())]
-
-    def note(self, minibatch: int) -> None:
-        """Note the accounts after a minibatch, if they have changed."""
-        now = self._now()
-        if any(own is not before for own, before in zip(now, self.accounts[-1][1], strict=True)):
-            self.accounts.append((minibatch, now))
 
 
 class ChunkStore:
@@ -517,22 +502,25 @@ class ChunkStore:
         each = zip(self._chunks, refs, strict=True)
         stay_in_use = all(chunks.stay_in_use(own_refs.chunk_ids) for chunks, own_refs in each)
         are_together = stay_in_use and not self._loads_window
-        if len(bounds) > 2:
-            for chunks in self._chunks:
-                chunks.release_passed()
-        history = _History(self.accounts)
-        num_sound, error = (self._take_together if are_together else self._take_in_turn)(refs, bounds, history)
         for chunks in self._chunks:
-            chunks.end_taking()
+            chunks.begin_taking(several=len(bounds) > 2)
+        history = [(0, self.accounts())]
+        num_sound, error = (self._take_together if are_together else self._take_in_turn)(refs, bounds, history)
         # After an error, later chunks were not loaded, and no request refers to them.
         end = bounds[num_sound]
         sound = [own_refs.chunk_ids[: bisect.bisect_left(own_refs.firsts, end)] for own_refs in refs]
         pairs = zip(self._chunks, sound, strict=True)
         taken = [[chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids] for chunks, chunk_ids in pairs]
-        return Taken(taken, num_sound, error, history.accounts)
+        return Taken(taken, num_sound, error, history)
+
+    def _note(self, history: list[tuple[int, Accounts]], minibatch: int) -> None:
+        """Note the accounts after a minibatch, if they have changed."""
+        now = self.accounts()
+        if any(own is not before for own, before in zip(now, history[-1][1], strict=True)):
+            history.append((minibatch, now))
 
     def _take_together(
-        self, refs: Sequence[ChunkRefs], bounds: Sequence[int], history: _History
+        self, refs: Sequence[ChunkRefs], bounds: Sequence[int], history: list[tuple[int, Accounts]]
     ) -> tuple[int, BaseException | None]:
         """Take chunks that stay in use: only the few chunks that are not in use yet matter."""
         # In the order of `_take_in_turn`, so that the same error comes first.
@@ -549,18 +537,18 @@ class ChunkStore:
             except BaseException as raised:
                 num_sound, error = minibatch, raised
                 break
-            history.note(minibatch)
+            self._note(history, minibatch)
         # The window changes only after the last minibatch, whether it is taken or refused.
         if error is None or num_sound == len(bounds) - 2:
             for chunks, own in zip(self._chunks, refs, strict=True):
                 last = own.chunk_ids if len(bounds) == 2 else own.chunks_of_reads(bounds[-2:])[0]
                 chunks.release_others(last, is_last=True)
         if error is None:
-            history.note(num_sound - 1)
+            self._note(history, num_sound - 1)
         return num_sound, error
 
     def _take_in_turn(
-        self, refs: Sequence[ChunkRefs], bounds: Sequence[int], history: _History
+        self, refs: Sequence[ChunkRefs], bounds: Sequence[int], history: list[tuple[int, Accounts]]
     ) -> tuple[int, BaseException | None]:
         """Take the chunks minibatch by minibatch, and release the chunks that the next minibatch does not need."""
         error: BaseException | None = None
@@ -581,5 +569,5 @@ class ChunkStore:
                 chunks.release_others(chunk_ids, is_last=number == len(bounds) - 2)
             if error is not None:
                 return number, error
-            history.note(number)
+            self._note(history, number)
         return len(bounds) - 1, None

@@ -249,32 +249,6 @@ class Packing(Protocol):
     def lets_follow(self) -> bool: ...
 
 
-class PackedTogether(NamedTuple):
-    """Minibatches that were packed before the caller takes the first of them."""
-
-    prepared: list[Prepared]
-
-    def run(self) -> None:
-        pass
-
-    def resume(self) -> bool:
-        return False
-
-    def stop(self) -> None:
-        pass
-
-    def take(self) -> list[Prepared]:
-        return self.prepared
-
-    @property
-    def is_taken(self) -> bool:
-        return True
-
-    @property
-    def lets_follow(self) -> bool:
-        return bool(self.prepared[-1].ends_of_sweep)
-
-
 class Packs(Protocol):
     """The second stage, run by one thread at a time; `cntkio.source.packing.Packer` documents the methods."""
 
@@ -282,8 +256,15 @@ class Packs(Protocol):
     def pack_in_turn(self, hand_over: HandOver) -> tuple[Packing, int] | None: ...
 
 
-# Minibatches to take, and the job that packs them and then returns those after them.
-_Begun: TypeAlias = "tuple[Packing, Job[_Begun | None] | None]"
+class _Begun(NamedTuple):
+    """The next minibatches: packed together, or being packed while the caller takes them."""
+
+    prepared: list[Prepared]
+    packing: Packing | None = None
+    following: Job[_Begun] | None = None  # packs those of `packing`, and then prepares those after them
+
+
+_NOTHING = _Begun([])
 
 
 class Pipeline:
@@ -319,7 +300,7 @@ class Pipeline:
         self._ready = Prepared([], [], [], 0)  # its minibatches in reverse order, so that the next is the last of them
         self._after_ready: deque[Prepared] = deque()
         self._packing: Packing | None = None  # minibatches of it were taken, and others will be
-        self._preparing: Job[_Begun | None] | None = None  # of the next; with None, something else comes first
+        self._preparing: Job[_Begun] | None = None  # of the next; with `_NOTHING`, something else comes first
         self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
 
     @property
@@ -366,7 +347,7 @@ class Pipeline:
         ready = self._after_ready.popleft()
         ready.minibatches.reverse()
         bookmarks = ready.bookmarks if ready.error is None else [self.delivered.bookmark]
-        self._ready = ready._replace(bookmarks=bookmarks, counts_before=self.counts)
+        self._ready = ready._replace(bookmarks=bookmarks, counts_before=self._last.counts(self._num_left))
         return self._ready
 
     def move(self, move: Callable[[], Epoch]) -> None:
@@ -417,21 +398,27 @@ class Pipeline:
             )
 
     def _wait(self, request: Request) -> None:
-        while self._packing is None:
-            self._preparing = self._preparing or self._prepare_ahead(request)
-            begun = self._preparing.result()
-            self._packing, self._preparing = begun or (None, None)
-        packing = self._packing
+        """Wait for the next outcomes, and let the threads prepare those after them."""
         while not self._after_ready:
-            self._after_ready.extend(packing.take())
-            if packing.resume():
-                self._preparing = self._threads[0].do(self._pack_in_turn, packing, self._threads[1], request)
-            elif self._preparing is None or (self._preparing.is_done and self._preparing.result() is None):
-                self._preparing = self._prepare_ahead(request) if packing.lets_follow else None
+            if self._packing is not None:
+                self._take_in_turn(self._packing, request)
+                continue
+            self._preparing = self._preparing or self._prepare_ahead(request)
+            prepared, self._packing, self._preparing = self._preparing.result()
+            self._after_ready.extend(prepared)
+            if prepared and prepared[-1].ends_of_sweep:  # neither the end nor an error
+                self._preparing = self._prepare_ahead(request)
+
+    def _take_in_turn(self, packing: Packing, request: Request) -> None:
+        self._after_ready.extend(packing.take())
+        if packing.resume():
+            self._preparing = self._threads[0].do(self._pack_in_turn, packing, self._threads[1], request)
+        elif self._preparing is None or (self._preparing.is_done and self._preparing.result() is _NOTHING):
+            self._preparing = self._prepare_ahead(request) if packing.lets_follow else None
         if packing.is_taken:
             self._packing = None
 
-    def _prepare_ahead(self, request: Request) -> Job[_Begun | None]:
+    def _prepare_ahead(self, request: Request) -> Job[_Begun]:
         self._is_ahead = True
         if not self._threads:
             self._threads = Workers(1, "cntkio-pack"), Workers(1, "cntkio-select")
@@ -455,7 +442,7 @@ class Pipeline:
 
     # --------------------------------------------------------------------------------------- the packing thread
 
-    def _prepare(self, thread: Workers, request: Request, before: Packing | None = None) -> _Begun | None:
+    def _prepare(self, thread: Workers, request: Request, before: Packing | None = None) -> _Begun:
         """Pack the next minibatches, while the selecting thread selects those after them."""
         selecting, self._selecting = self._selecting, None
         hand_over = (selecting or self._select_ahead(thread, request)).result()
@@ -468,23 +455,23 @@ class Pipeline:
                 if in_turn is not None:
                     packing, num_bytes = in_turn
                     self._plan(num_bytes, hand_over.num_minibatches, _HAND_OVER_BYTES_IN_TURN)
-                    return packing, self._threads[0].do(self._pack_in_turn, packing, thread, request)
+                    return _Begun([], packing, self._threads[0].do(self._pack_in_turn, packing, thread, request))
             packed = self._packer.pack(hand_over)
         except BaseException as error:
             self._go_back(thread, hand_over.before)
-            return PackedTogether([Prepared.end(hand_over.before, error)]), None
+            return _Begun([Prepared.end(hand_over.before, error)])
         if packed.error is not None:
             # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
             self._go_back(thread, hand_over.standing(packed.num_sound))
-            return PackedTogether(hand_over.sound(packed.num_sound, packed.error)), None
+            return _Begun(hand_over.sound(packed.num_sound, packed.error))
         if packed.num_bytes is not None and hand_over.orders:
             self._plan(packed.num_bytes, hand_over.num_minibatches, _HAND_OVER_BYTES)
-        return PackedTogether(hand_over.prepared), None
+        return _Begun(hand_over.prepared)
 
-    def _pack_in_turn(self, packing: Packing, thread: Workers, request: Request) -> _Begun | None:
+    def _pack_in_turn(self, packing: Packing, thread: Workers, request: Request) -> _Begun:
         """Pack minibatches while the caller takes them; then prepare those after them."""
         packing.run()
-        return self._prepare(thread, request, packing) if packing.lets_follow else None
+        return self._prepare(thread, request, packing) if packing.lets_follow else _NOTHING
 
     def _plan(self, num_bytes: int, num_minibatches: int, most_bytes: int) -> None:
         """Choose the number of minibatches that are selected together."""

@@ -109,7 +109,9 @@ class Assembly:
         packer = Packer(layouts, frame_mode=options.frame_mode)
         name = " and ".join(corpus.name for corpus in self.corpora)
         self.pipeline = Pipeline(self._selector(self.timeline, chunks), packer, name)
-        self.progress = SourceProgress(options, recipe, self.corpora, self.arrangement, self.timeline, self.pipeline)
+        begin = self.timeline.bookmark()
+        parts = self.corpora, self.arrangement, self.timeline, self.pipeline
+        self.progress = SourceProgress(options, recipe, *parts, begin)
 
     def _open(self) -> list[list[StreamInformation]]:
         """Open the deserializers, and return the streams of each as the source shows them."""
@@ -388,7 +390,9 @@ class MinibatchSource(Displayed, StreamsByName):
         if unknown:  # `suggests_keywords` would take a tenth of the time of a small minibatch
             *known, _unknown = inspect.signature(self.next_minibatch).parameters
             raise no_keyword("next_minibatch", next(iter(unknown)), known)
-        minibatch = self.read(minibatch_size_in_samples, _partition(num_data_partitions, partition_index))
+        is_whole = num_data_partitions is None and partition_index is None
+        partition = WHOLE if is_whole else _partition(num_data_partitions, partition_index)
+        minibatch = self.read(minibatch_size_in_samples, partition)
         if minibatch is None:
             dtype: type[Any] = np.str_ if self.has_text_keys else np.uint64
             return Minibatch({}, lambda: np.empty(0, dtype))  # the source may be freed before this minibatch
