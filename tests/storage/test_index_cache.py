@@ -16,7 +16,6 @@ import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from cntkio.formats.ctf import index
 from cntkio.formats.ctf.index import Places
 from cntkio.storage import index_cache, output_file
 from cntkio.storage.index_cache import CacheWriter, IndexCache, Written
+from support.damaged_caches import HOSTILE, flipped, header_of, mutated, paths_in, replaced, with_header
 from support.rounds import rounds, step
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))
@@ -174,30 +174,6 @@ def test_the_cache_belongs_to_the_file_that_was_read(cached: Cached, monkeypatch
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-NUMBERS = [0, 1, 2**31, 2**63, 2**64 - 1]
-
-
-def flipped(whole: bytes, at: int, bit: int) -> bytes:
-    return whole[:at] + bytes([whole[at] ^ (1 << bit)]) + whole[at + 1 :]
-
-
-def mutated(whole: bytes, chance: random.Random) -> bytes:
-    at, other = (chance.randrange(len(whole)) for _ in range(2))
-    low, high = min(at, other), max(at, other)
-    kinds: list[Callable[[], bytes]] = [
-        lambda: flipped(whole, at, chance.randrange(8)),
-        lambda: flipped(flipped(whole, at, 3), other, 5),
-        lambda: whole[:at],
-        lambda: whole + whole[:at],
-        lambda: whole[:at] + bytes(chance.randrange(1, 40)) + whole[at:],
-        lambda: whole[:low] + whole[high:],
-        lambda: whole[:low] + bytes(high - low) + whole[high:],
-        lambda: whole[:at] + chance.randbytes(8) + whole[at + 8 :],
-        lambda: whole[: at & ~7] + struct.pack("<Q", chance.choice(NUMBERS)) + whole[8 + (at & ~7) :],
-    ]
-    return chance.choice(kinds)()
-
-
 def wrong_of_mutated(folder: Path, count: int, seed: int) -> tuple[int, int]:
     """Read damaged caches; return the number that delivered other data, and the number that were made again."""
     chance = random.Random(seed)
@@ -251,39 +227,11 @@ def test_a_cache_may_be_cut_or_overwritten_while_it_is_in_use(
     assert len(lines) == 1
 
 
-def with_header(whole: bytes, change: Callable[[Any], Any]) -> bytes:
-    """Return a cache with another header, and right checksums."""
-    size, _ = struct.unpack_from("<QQ", whole, 16)
-    changed = change(json.loads(whole[32 : 32 + size]))
-    text = changed if isinstance(changed, bytes) else json.dumps(changed).encode()
-    return whole[:16] + struct.pack("<QQ", len(text), index_cache.sum_of(text)) + text + whole[32 + size :]
-
-
-HOSTILE: list[Any] = [
-    None, True, -1, 0.5, 2**31, 2**63, 2**64, 10**400, "", "x" * 1000, [], {}, [[]], [1, 2, 3], {"a": {}}, float("nan"),
-]  # fmt: skip
-
-
-def paths_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from paths_in(inner, (*path, key))
-
-
-def replaced(header: Any, path: tuple[Any, ...], value: Any) -> Any:
-    if not path:
-        return value
-    header[path[0]] = replaced(header[path[0]], path[1:], value)
-    return header
-
-
 def test_hostile_headers_cause_no_error(tmp_path: Path) -> None:
     cached = Cached(tmp_path / "data", b"7 |x 1 0\n" + TEXTS["ids"] + b"7 |x 1 0\n")  # with a remark
     plain = cached.read()
     whole = cached.cache.read_bytes()
-    size, _ = struct.unpack_from("<QQ", whole, 16)
-    places = list(paths_in(json.loads(whole[32 : 32 + size])))
+    places = list(paths_in(header_of(whole)))
     contents = [
         with_header(whole, lambda header, place=place, value=value: replaced(header, place, value))
         for place in places
@@ -320,9 +268,8 @@ def test_hostile_facts_raise_no_error_but_a_mismatch(tmp_path: Path) -> None:
     cached = Cached(tmp_path / "data", b"7 |x 1 0\n" + TEXTS["ids"] + b"7 |x 1 0\n")
     cached.read()
     whole = cached.cache.read_bytes()
-    size, _ = struct.unpack_from("<QQ", whole, 16)
     path = cached.cache
-    places = paths_in(json.loads(whole[32 : 32 + size])["facts"], ("facts",))
+    places = paths_in(header_of(whole)["facts"], ("facts",))
     for place, value in itertools.islice(itertools.product(places, HOSTILE), 0, None, step(3)):
         path.write_bytes(with_header(whole, lambda header, place=place, value=value: replaced(header, place, value)))
         with contextlib.suppress(CorpusError):

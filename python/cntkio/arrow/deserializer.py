@@ -8,6 +8,7 @@ number of threads.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections import deque
@@ -37,6 +38,7 @@ from cntkio.arrow.columns import (
     rows_of,
 )
 from cntkio.arrow.files import Access, Table, open_table
+from cntkio.arrow.kept import PartOfTable, TableIndex
 from cntkio.arrow.memory import name_of, pieces_in, table_in_memory
 from cntkio.arrow.types import lengths_of, unlisted
 from cntkio.displays import counted
@@ -66,6 +68,7 @@ from cntkio.formats.table import (
 )
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
+from cntkio.storage.index_cache import CacheFiles
 from cntkio.storage.names import located, shown_files
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
@@ -107,6 +110,7 @@ class ArrowDeserializer:
             not exact in it is an error.
         nulls: ``"error"``: a null is an error that names its row; ``"drop"``: a row with a null is left out.
         keys: As for `CTFDeserializer`.
+        cache_index: As for `CTFDeserializer`, for files: keep what opening reads. Encrypted files have no cache.
         memory_map: Map local files, so that of a large batch only the parts in use are in memory. If another process
             changes a file during a read, the read is an error; if it truncates the file, the operating system can end
             this process (SIGBUS). False: copy what is read, which no other process can change.
@@ -145,6 +149,7 @@ class ArrowDeserializer:
     dtype: npt.DTypeLike | None = None
     nulls: Nulls = "error"
     keys: KeysOf = "unique"
+    cache_index: bool | Literal["verify"] = False
     memory_map: bool = False
     decryption_properties: Any = None
     remote: Remote | None = None
@@ -159,7 +164,7 @@ class ArrowDeserializer:
         else:
             self.data, self.remote = located("data", self.data, self.remote)
             self.label = shown_files(self.data)
-        check_fields(self)
+        check_fields(self, words={"cache_index": "verify"})
         check_keys_of(self.keys)
         check_word("nulls", self.nulls, "error", "drop")
         self.dtype = None if self.dtype is None else float_type("dtype", self.dtype)
@@ -197,7 +202,8 @@ class ArrowDeserializer:
             ConfigError: The options do not fit the columns, or files have different streams.
         """
         self._keep_rows()
-        paths, form = self._paths(), self._format(opening)
+        paths = self._paths()
+        form = self._format(opening, paths)
         return opened_corpus(form, paths, [opening.ahead] if len(paths) == 1 else None, keys=self.keys)
 
     @contextmanager
@@ -217,7 +223,7 @@ class ArrowDeserializer:
 
     @contextmanager
     def _first(self) -> Iterator[tuple[_ArrowFormat, Table]]:
-        form = self._format(OPENING)
+        form = self._format(OPENING, self._paths())
         with closing(next(self._filled())[1]) as table:
             yield form, table
 
@@ -225,23 +231,47 @@ class ArrowDeserializer:
         """Open the files that are not empty, or the table in memory."""
         return without_empty(self._paths(), lambda path: (path, self.table(path)))
 
-    def table(self, path: str) -> Table:
-        """Open a file, or the table in memory."""
+    def table(self, path: str, *, text_keys: bool = False, facts: object = None) -> Table:
+        """Open a file, or the table in memory. `facts`: as for `Access`."""
         if not self._is_in_memory():
-            return open_table(path, Access(self.remote, self.memory_map, self.decryption_properties))
+            verify = self.cache_index == "verify"
+            access = Access(
+                self.remote, self.memory_map, self.decryption_properties, verifies_cache=verify, facts=facts
+            )
+            # A cache would show the lengths and the keys of an encrypted file.
+            if self.cache_index and self.decryption_properties is None:
+                access = access._replace(settings={"format": "table", "options": self._digest(text_keys)})
+            return open_table(path, access)
         table = table_in_memory(self.data)
         table.path = self.label
         return table
+
+    def _digest(self, text_keys: bool) -> str:
+        """Return a checksum of the options on which the index depends."""
+        shapes: Any = self.shapes
+        shapes = shapes.serialize().to_pybytes() if isinstance(shapes, pa.Schema) else sorted((shapes or {}).items())
+        classes = sorted((self.one_hot or {}).items())
+        options = (
+            self.columns and list(self.columns),
+            self.key,
+            shapes,
+            classes,
+            sorted(self.ids),
+            self.defines_mb_size,
+        )
+        return hashlib.blake2b(repr((options, self.nulls, text_keys)).encode(), digest_size=16).hexdigest()
 
     def _keep_rows(self) -> None:
         """Keep the rows of a reader, which delivers them once."""
         if isinstance(self.data, pa.RecordBatchReader):
             self.data = self.data.read_all()
 
-    def _format(self, opening: Opening) -> _ArrowFormat:
+    def _format(self, opening: Opening, paths: Sequence[str]) -> _ArrowFormat:
         found: dict[str, list[str]] = {}
         order: list[str] = []
-        for path, opened in self._filled():
+        form = _ArrowFormat(self, opening)
+        for path, opened in without_empty(paths, lambda path: (path, form.open(path, None))):
+            form.facts[path] = opened.stamp
             with closing(opened) as table:
                 with _named(table):
                     others = *(self.one_hot or {}), key_of(table.schema, self.key)
@@ -253,9 +283,13 @@ class ArrowDeserializer:
                     break
                 self._keep_rows()
                 # Each batch has a dictionary of its own, so the classes are known only after a pass over the data.
-                for name, classes in categories(self.table(path).in_order(names), names).items():
+                kept, batches = table.kept, partial(self.table, path, facts=table.stamp)
+                own = categories(batches().in_order(names), names) if kept is None else kept.classes
+                form.own_classes[table.path] = own
+                for name, classes in own.items():
                     found[name] = list(dict.fromkeys((*found.get(name, ()), *classes)))
-        return _ArrowFormat(self, opening, {**found, **(self.one_hot or {})}, order)
+        form.classes, form.order = {**found, **(self.one_hot or {})}, order
+        return form
 
     def _paths(self) -> Sequence[str]:
         data = self.data
@@ -379,30 +413,11 @@ def _named(table: Table) -> Iterator[None]:
         raise type(error)(f"{table.path}: {error}", key=error.key) from None
 
 
-class _Part(NamedTuple):
-    """The rows of a chunk.
-
-    Attributes:
-        batch: Their batch or row group.
-        first_row: Its first row in the file.
-        kept: The rows of the batch that are kept; None: all.
-    """
-
-    batch: int
-    first_row: int
-    kept: npt.NDArray[np.int64] | None
-
-    def rows_of(self, sequences: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-        """Return the rows in the file of sequences of the chunk."""
-        own = sequences.astype(np.int64) if self.kept is None else self.kept[sequences]
-        return own + self.first_row
-
-
 class _Layout(NamedTuple):
     """The format's own facts: the columns, and the part of the file of each chunk."""
 
     rows: Rows
-    parts: list[_Part]
+    parts: Sequence[PartOfTable]
 
 
 class _Pass:
@@ -414,7 +429,7 @@ class _Pass:
 
     def __init__(self, rows: Rows, room: int) -> None:
         self.rows, self.room, self.num_rows = rows, room, 0
-        self.parts: list[_Part] = []
+        self.parts: list[PartOfTable] = []
         self.sizes: list[int] = [0]
         self.keys: list[Keys] = []
         self.lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
@@ -425,16 +440,26 @@ class _Pass:
 
 
 class _ArrowFormat(Format):
-    """Reads tables. `order`: the columns of the first file, whose order holds for all files."""
+    """Reads tables.
 
-    def __init__(
-        self, options: ArrowDeserializer, opening: Opening, classes: Mapping[str, Classes], order: Sequence[str]
-    ) -> None:
-        self._options, self._text_keys, self._classes, self._order = options, opening.text_keys, classes, order
+    Attributes:
+        classes: The classes of columns, in all files together.
+        order: The columns of the first file, whose order holds for all files.
+        own_classes: The classes of columns of categories in each file.
+        facts: Facts about files that were opened for their columns; the next opening need not ask a store again.
+    """
+
+    def __init__(self, options: ArrowDeserializer, opening: Opening) -> None:
+        self._options, self._text_keys = options, opening.text_keys
+        self.classes: Mapping[str, Classes] = {}
+        self.order: Sequence[str] = ()
+        self.own_classes: dict[str, dict[str, list[str]]] = {}
+        self.facts: dict[str, object] = {}
         self.report = opening.report(options.label)
 
     def open(self, path: str, index: Index | None) -> Table:
-        return self._options.table(path)
+        facts = self.facts.pop(path, None) if index is None else None
+        return self._options.table(path, text_keys=self._text_keys, facts=facts)
 
     def rows(self, table: Table) -> Rows:
         """Return the columns of a table that are read."""
@@ -443,9 +468,9 @@ class _ArrowFormat(Format):
             key = key_of(schema, options.key)
             names = [name for name in options.columns or () if name != key]
             if options.columns is None:
-                order = {name: rank for rank, name in enumerate(self._order)}
+                order = {name: rank for rank, name in enumerate(self.order)}
                 names = sorted(columns_of_streams(schema, key), key=lambda name: order.get(name, len(order)))
-            rows = rows_of(schema, key, names, options.shapes, self._classes, options.ids)
+            rows = rows_of(schema, key, names, options.shapes, self.classes, options.ids)
             definer = options.defines_mb_size
             if definer not in (None, *names):
                 raise ConfigError(f"no stream {definer!r}{there_are(definer, names)}", key="defines_mb_size")
@@ -503,37 +528,50 @@ class _ArrowFormat(Format):
         return lengths
 
     def index(self, table: Table, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
-        rows = self.rows(table)
-        # Lists are decoded for their lengths, so a chunk that is needed immediately is not decoded a second time.
-        room = ahead.num_bytes if ahead.num_chunks is None or table.num_batches <= ahead.num_chunks else 0
+        rows, kept = self.rows(table), table.kept
+        storage = table.storage
+        caches, chunks = CacheFiles(companions=storage.companions), list[_core.Chunk]()
+        if kept is not None:
+            found, caches = kept.table, caches._replace(indexes=kept.paths)
+        else:
+            # Lists are decoded for their lengths, so a chunk that is needed immediately is not decoded a second time.
+            room = ahead.num_bytes if ahead.num_chunks is None or table.num_batches <= ahead.num_chunks else 0
+            found, chunks = self._pass_over(table, rows, room)
+            caches = caches._replace(writers=table.keep(found, self.own_classes.get(table.path, {})))
+        self._say_what_is_doubtful(table, found)
+        count, has_no_keys = len(found.lengths), rows.key is None
+        options = {"columns": [each.info.name for each in self._of_lists(rows)], "nulls": self._options.nulls}
+        sequences = SequenceTable(found.keys, found.lengths, found.chunk_starts, options=options)
+        index = Index(
+            table.path, tuple(rows.streams), sequences, found.fingerprint, _Layout(rows, found.parts), table.stamp,
+            table.size, num_lines=count if has_no_keys else None, why_empty=f"{table.path}: no row to read",
+            caches=(caches,), part_in_bytes=0,
+        )  # fmt: skip
+        return index, chunks
+
+    def _pass_over(self, table: Table, rows: Rows, room: int) -> tuple[TableIndex, list[_core.Chunk]]:
+        """Make the index, and chunks of up to `room` bytes."""
         found = _Pass(rows, room)
         for run in table.runs():
             self._examine(table, run, found)
-        lengths, has_no_keys = np.concatenate(found.lengths), rows.key is None
-        keys = Keys(range(len(lengths))) if has_no_keys else Keys.joined(found.keys)
-        self._say_what_is_doubtful(table, found, keys)
-        sequences = SequenceTable(
-            keys,
-            compact_lengths(lengths),
-            np.cumsum(found.sizes),
-            options={"columns": [each.info.name for each in self._of_lists(rows)], "nulls": self._options.nulls},
-        )
-        fingerprint = table.fingerprint(len(lengths), digest_of(found.samples))
-        index = Index(
-            table.path, tuple(rows.streams), sequences, fingerprint, _Layout(rows, found.parts), table.stamp,
-            table.size, num_lines=len(lengths) if has_no_keys else None, why_empty=f"{table.path}: no row to read",
-            part_in_bytes=0,
+        lengths = np.concatenate(found.lengths)
+        keys = Keys(range(len(lengths))) if rows.key is None else Keys.joined(found.keys)
+        again = keys.repeated()
+        index = TableIndex(
+            keys, compact_lengths(lengths), np.cumsum(found.sizes), found.parts,
+            (len(again), keys[again[0]]) if len(again) else None, found.spans,
+            table.fingerprint(len(lengths), digest_of(found.samples)),
         )  # fmt: skip
         return index, found.chunks
 
-    def _say_what_is_doubtful(self, table: Table, found: _Pass, keys: Keys) -> None:
+    def _say_what_is_doubtful(self, table: Table, found: TableIndex) -> None:
         """Warn of equal keys, and of lists that may be samples."""
-        if len(again := keys.repeated()):
-            what = f"{counted(len(again), 'row')} with the key of an earlier row, such as {keys[again[0]]}"
+        if found.again is not None:
+            what = f"{counted(found.again[0], 'row')} with the key of an earlier row, such as {found.again[1]}"
             advice = "a table that is joined with another one gives only the first row; expected different keys"
-            self.report.log_together("repeated id", len(again), f"{table.path}: {what}; {advice}")
+            self.report.log_together("repeated id", found.again[0], f"{table.path}: {what}; {advice}")
         for name, (least, most) in found.spans.items():
-            if least == most > 1 and found.num_rows > 1 and not self.report.is_observed:
+            if least == most > 1 and len(found.lengths) > 1 and not self.report.is_observed:
                 shapes = caller().words.number_of("shapes", name).replace("...", str(most))
                 what = f"every list has {most} values; if a list is one sample, give {shapes}"
                 self.report.log(f"lists of {name}", f"{table.path}, column {name!r}: {what}", most=1)
@@ -564,7 +602,7 @@ class _ArrowFormat(Format):
             if cut == next_cut:
                 continue
             kept = None if next_cut - cut == end - begin else own[cut:next_cut] - begin
-            found.parts.append(_Part(number, begin, kept))
+            found.parts.append(PartOfTable(number, begin, kept))
             found.sizes.append(next_cut - cut)
             if found.room > 0 and batch is not None:
                 try:
@@ -587,6 +625,8 @@ class _ArrowFormat(Format):
     def parse(self, file: Table, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         rows, part = index.layout.rows, index.layout.parts[chunk_id]
         batch = file.read(part.batch, [info.name for info in rows.streams])
+        if file.kept is not None and not self._fits(file, index, chunk_id, batch):
+            raise file.kept.error(file.path)
         own = part.rows_of(np.arange(batch.num_rows if part.kept is None else len(part.kept)))
         if sequences is not None:
             own = own[sequences]
@@ -594,6 +634,18 @@ class _ArrowFormat(Format):
         if len(own) < batch.num_rows:
             batch = batch.take(pa.array(own - part.first_row))
         return Loaded(chunk_id, _chunk_of(file, rows, batch, own), sequences=sequences)
+
+    def _fits(self, file: Table, index: Index, chunk_id: int, batch: pa.RecordBatch) -> bool:
+        """Return whether a batch has the rows and lengths that an index cache promises."""
+        (first, last), part, rows = index.table.bounds_of(chunk_id), index.layout.parts[chunk_id], index.layout.rows
+        if part.kept is not None:
+            if int(part.kept.max()) >= batch.num_rows:
+                return False
+            batch = batch.take(pa.array(part.kept))
+        if batch.num_rows != last - first:
+            return False
+        own = part.rows_of(np.arange(last - first))
+        return np.array_equal(self._lengths(file, rows, batch, own, {}), index.table.lengths[first:last])
 
     def place(self, file: Table, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the files of sequences. Their lines are their rows, from 1."""
@@ -672,10 +724,13 @@ def _nulls_in(array: pa.Array) -> npt.NDArray[np.bool_]:
     return found
 
 
+_FROM_OPTIONS = ("keys", "dtype", "key", "one_hot", "cache_index")
+
+
 def in_files(names: str | list[str], options: ReadingOptions) -> list[CorpusInFiles]:
     """Return tables as the verbs read them (see `cntkio.formats.contract`)."""
     shapes = {name: stream.dim for name, stream in StreamDefs(options.get("streams", {})).items()}
-    given: dict[str, Any] = {name: options.get(name) for name in ("keys", "dtype", "key", "one_hot") if name in options}
+    given: dict[str, Any] = {name: options.get(name) for name in _FROM_OPTIONS if name in options}
     deserializer = ArrowDeserializer(names, columns=list(shapes) or None, shapes=shapes, **given)
     chunk_sizes = ", a row group or a batch each"
     return [CorpusInFiles(deserializers=[deserializer], chunk_sizes=chunk_sizes, has_precisions=True)]

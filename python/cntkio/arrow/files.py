@@ -25,11 +25,13 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from pyarrow import ipc, parquet
 
+from cntkio.arrow.kept import KeptIndex, TableIndex
 from cntkio.arrow.types import in_plain_types, plain_schema
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OpenedFile
 from cntkio.formats.detect import other_in
 from cntkio.formats.report import EMPTY_FILE
+from cntkio.storage.index_cache import CacheWriter, IndexCache
 from cntkio.storage.names import is_remote
 from cntkio.storage.open_input import open_stored
 from cntkio.storage.remote import Remote
@@ -50,11 +52,20 @@ _Reader = TypeVar("_Reader")
 
 
 class Access(NamedTuple):
-    """Options of opening a file; see `cntkio.arrow.ArrowDeserializer`."""
+    """Options of opening a file; see `cntkio.arrow.ArrowDeserializer`.
+
+    Attributes:
+        settings: The settings on which the index depends, if it has a cache; JSON-able.
+        verifies_cache: As for `IndexCache`.
+        facts: Facts about an object of a store that another opening has just asked for.
+    """
 
     remote: Remote | None = None
     memory_map: bool = False
     decryption_properties: Any = None
+    settings: dict[str, Any] | None = None
+    verifies_cache: bool = False
+    facts: object = None
 
 
 OPENED_AS_IT_IS = Access()
@@ -112,10 +123,12 @@ class Table(OpenedFile):
         is_mapped: Whether batches share the bytes of a file, which other processes may change.
         num_pieces: Number of the pieces of `in_order`; 0: unknown.
         is_empty: Whether it is known to have no rows.
+        kept: Its index from a cache; None: it has none.
     """
 
     path: str
     schema: pa.Schema
+    kept: KeptIndex | None = None
     is_file = is_mapped = is_empty = False
     num_pieces = 0
 
@@ -147,6 +160,10 @@ class Table(OpenedFile):
     def require_unchanged(self) -> None:
         """Raise a `CorpusError` if the rows were changed since they were opened."""
 
+    def keep(self, index: TableIndex, classes: dict[str, list[str]]) -> tuple[CacheWriter, ...]:
+        """Write the index, and the classes of columns of categories, to the index cache, if there is one."""
+        return ()
+
     def error(self, what: str) -> CorpusError | FormatError:
         """Return the error about a row."""
         return CorpusError(f"{self.path}, {what}")
@@ -162,11 +179,19 @@ class TableFile(Table):
     Args:
         stored: Its bytes.
         access: How it is opened.
+        kept: Its index from a cache, with which nothing is read before a batch is; None: there is none.
+
+    Attributes:
+        head: Its first bytes, which show its kind.
+        cache: Its index cache; None: it has none.
     """
 
-    def __init__(self, stored: TextInput, access: Access) -> None:
+    head = b""
+    cache: IndexCache | None = None
+
+    def __init__(self, stored: TextInput, access: Access, kept: KeptIndex | None = None) -> None:
         super().__init__(stored)
-        self.stored, self.path, self.access = stored, stored.path, access
+        self.stored, self.path, self.access, self.kept = stored, stored.path, access, kept
         self.is_file, self.is_mapped = True, access.memory_map
         # Mapped once, so that no reader sees a file that got the name later.
         self._map = pa.memory_map(self.path).read_buffer() if self.is_mapped else None
@@ -176,6 +201,14 @@ class TableFile(Table):
     def close(self) -> None:
         self._idle.clear()
         super().close()
+
+    def places_of_batches(self) -> list[int]:
+        """Return where each batch begins, as the format counts, and where the last one ends."""
+        raise NotImplementedError
+
+    def sizes_of_batches(self) -> list[int]:
+        """Return the rows of each batch, if the file lists them."""
+        return []
 
     def source(self) -> pa.NativeFile:
         """Return the bytes for pyarrow. Each source has a position of its own."""
@@ -200,7 +233,18 @@ class TableFile(Table):
     def read(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         with self._unchanged():
             batch = self._batch(index, columns)
-        return in_plain_types(batch)
+        return self._plain(batch)
+
+    def _plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch in plain types; refuse other columns than those that an index cache promises."""
+        plain = in_plain_types(batch)
+        if self.kept is not None and any(field.type != self._type_of(field.name) for field in plain.schema):
+            raise self.kept.error(self.path)
+        return plain
+
+    def _type_of(self, column: str) -> pa.DataType | None:
+        index = self.schema.get_field_index(column)
+        return None if index < 0 else self.schema.field(index).type
 
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
@@ -214,6 +258,14 @@ class TableFile(Table):
 
     def require_unchanged(self) -> None:
         self.stored.require_unchanged()
+
+    def keep(self, index: TableIndex, classes: dict[str, list[str]]) -> tuple[CacheWriter, ...]:
+        cache = self.cache
+        if cache is None:
+            return ()
+        places, sizes = self.places_of_batches(), self.sizes_of_batches()
+        kept = KeptIndex((), self.head, self.schema, places, sizes, classes, index)
+        return (CacheWriter(lambda: cache.write(*kept.stored())),)
 
     def error(self, what: str) -> FormatError:
         return FormatError(what, path=self.path)
@@ -233,7 +285,7 @@ class TableFile(Table):
                     return
                 # Arrow trusts the offsets in a batch, so later code would read outside of the buffers of a damaged one.
                 batch.validate(full=True)
-            yield in_plain_types(batch)
+            yield self._plain(batch)
 
 
 class _Parquet(TableFile):
@@ -241,29 +293,46 @@ class _Parquet(TableFile):
 
     num_batches = 0
 
-    def __init__(self, stored: TextInput, access: Access) -> None:
-        super().__init__(stored, access)
+    def __init__(self, stored: TextInput, access: Access, kept: KeptIndex | None = None) -> None:
+        super().__init__(stored, access, kept)
         self._metadata: parquet.FileMetaData = None
+        if kept is None:
+            self._read_footer()
+        else:
+            self.schema, self._sizes = kept.schema, kept.sizes_of_batches
+            self._groups = list(itertools.starmap(range, itertools.pairwise(kept.places_of_batches)))
+        self.num_batches = len(self._groups)
+        self.num_pieces = -(-sum(self._sizes) // ROWS_AT_ONCE)
+        self.is_empty = self.num_pieces == 0
+
+    def _read_footer(self) -> None:
         with reading(self.path, "footer"), self.reader(None, self._opened) as opened:
-            self._metadata = opened.metadata
             groups = [opened.metadata.row_group(index) for index in range(opened.num_row_groups)]
             self._groups = _batches_of_groups([(int(one.num_rows), int(one.total_byte_size)) for one in groups])
             self._sizes = [sum(int(groups[index].num_rows) for index in batch) for batch in self._groups]
-            self.num_batches = len(self._groups)
-            self.num_pieces = -(-int(opened.metadata.num_rows) // ROWS_AT_ONCE)
-            self.is_empty = self.num_pieces == 0
         with reading(self.path, "schema"):
             self.schema = plain_schema(opened.schema_arrow)
 
     def _opened(self) -> parquet.ParquetFile:
         # Buffering ahead would start threads of pyarrow.
-        return parquet.ParquetFile(
+        opened = parquet.ParquetFile(
             self.source(),
             metadata=self._metadata,
             pre_buffer=False,
             page_checksum_verification=True,
             decryption_properties=self.access.decryption_properties,
         )
+        self._metadata = opened.metadata  # other readers need not read it again
+        # Sorted, so that with the last place all are places of row groups.
+        if self.kept is not None and opened.num_row_groups != self.kept.places_of_batches[-1]:
+            raise self.kept.error(self.path)
+        return opened
+
+    def places_of_batches(self) -> list[int]:
+        return [0, *(groups.stop for groups in self._groups)]
+
+    def sizes_of_batches(self) -> list[int]:
+        return self._sizes
 
     def num_rows(self, index: int) -> int:
         return self._sizes[index]
@@ -289,7 +358,7 @@ class _Parquet(TableFile):
             for index in run:  # the damaged row group raises the error that names it
                 self.read(index, columns)
             raise
-        return in_plain_types(batch)
+        return self._plain(batch)
 
     def _read(self, run: range, columns: Sequence[str]) -> pa.RecordBatch:
         groups = range(self._groups[run[0]].start, self._groups[run[-1]].stop)
@@ -310,8 +379,9 @@ class _Parquet(TableFile):
         for index in range(self.num_batches):
             where = f"row group {self._groups[index][0]}"
             with reading(self.path, where):
+                opened = self._opened()
                 options = {"row_groups": list(self._groups[index]), "columns": list(columns), "use_threads": False}
-                batches = self._opened().iter_batches(ROWS_AT_ONCE, **options)
+                batches = opened.iter_batches(ROWS_AT_ONCE, **options)
             count = 0
             for batch in self._validated(batches, where):
                 count += batch.num_rows
@@ -350,14 +420,20 @@ class _ArrowFile(TableFile):
 
     num_batches = 0
 
-    def __init__(self, stored: TextInput, access: Access) -> None:
-        super().__init__(stored, access)
-        with reading(self.path, "footer"):
-            opened = self._opened(None)
-            self.num_batches = self.num_pieces = int(opened.num_record_batches)
-            self.is_empty = self.num_pieces == 0
-        with reading(self.path, "schema"):
-            self.schema = plain_schema(opened.schema)
+    def __init__(self, stored: TextInput, access: Access, kept: KeptIndex | None = None) -> None:
+        super().__init__(stored, access, kept)
+        if kept is None:
+            with reading(self.path, "footer"):
+                opened = self._opened(None)
+                self.num_batches = int(opened.num_record_batches)
+            with reading(self.path, "schema"):
+                self.schema = plain_schema(opened.schema)
+        else:
+            self.schema, self.num_batches = kept.schema, kept.num_batches
+        self.num_pieces, self.is_empty = self.num_batches, self.num_batches == 0
+
+    def places_of_batches(self) -> list[int]:
+        return list(range(self.num_batches + 1))
 
     def _opened(self, columns: Sequence[str] | None) -> ipc.RecordBatchFileReader:
         fields = None if columns is None else sorted(self.schema.get_field_index(name) for name in columns)
@@ -376,9 +452,12 @@ class _ArrowFile(TableFile):
 class StreamFile(TableFile):
     """Batches of an Arrow stream, whose places a pass over the messages finds when they are read in any order."""
 
-    def __init__(self, stored: TextInput, access: Access) -> None:
-        super().__init__(stored, access)
+    def __init__(self, stored: TextInput, access: Access, kept: KeptIndex | None = None) -> None:
+        super().__init__(stored, access, kept)
         self._places: list[int] | None = None
+        if kept is not None:
+            self.schema, self._places = kept.schema, kept.places_of_batches
+            return
         with reading(self.path, "schema"):
             first = ipc.MessageReader.open_stream(self.source()).read_next_message()
             if first.type != "schema":  # pyarrow takes the bytes of any message for a schema
@@ -389,23 +468,22 @@ class StreamFile(TableFile):
     @property
     def num_batches(self) -> int:
         # Found on first use, since a pass in order needs no places.
-        return len(self._found_places())
+        return len(self.places_of_batches()) - 1
 
-    def _found_places(self) -> list[int]:
+    def places_of_batches(self) -> list[int]:
         # Not a `cached_property`, whose lock in Python 3.11 would stay taken in a fork during the pass.
         if self._places is None:
             source, places = self.source(), list[int]()
             with reading(self.path, "batch 0"):
                 messages = ipc.MessageReader.open_stream(source)
                 messages.read_next_message()
-                place = source.tell()
+                places.append(source.tell())
                 # It raises StopIteration at the end, and never returns None.
                 for message in iter(messages.read_next_message, None):
                     if message.type != "record batch":
                         what = "a stream with dictionaries cannot be read in any order; write a Parquet file"
                         raise FormatError(what, path=self.path)
-                    places.append(place)
-                    place = source.tell()
+                    places.append(source.tell())
             self._places = places
         return self._places
 
@@ -415,7 +493,7 @@ class StreamFile(TableFile):
             # This reads the schema, and the reader continues where the source then is. `ipc.read_record_batch` would
             # need no reader, but decompresses with threads.
             opened = ipc.open_stream(source, options=_NO_THREADS)
-            source.seek(self._found_places()[index])
+            source.seek(self.places_of_batches()[index])
             batch = opened.read_next_batch().select(list(columns))
             batch.validate(full=True)
         return batch
@@ -438,13 +516,17 @@ _KINDS: dict[bytes, type[TableFile]] = {
 
 def open_table(path: str, access: Access = OPENED_AS_IT_IS) -> TableFile:
     """Open a file, or a URL, which is never mapped. Refuse a file that is neither Parquet nor Arrow."""
-    stored = open_stored(path, access.remote)
+    stored = open_stored(path, access.remote, access.facts)
     try:
-        head = stored.read(0, _HEAD)
+        # Before anything is read, so that an index in a cache saves all requests but the one for the facts.
+        cache = None if access.settings is None else IndexCache(stored, access.settings, verify=access.verifies_cache)
+        kept = None if cache is None else cache.read(KeptIndex.of)
+        head = stored.read(0, _HEAD) if kept is None else kept.head
         for magic, kind in _KINDS.items():
             if head.startswith(magic):
                 is_local = not is_remote(path, access.remote)
-                table = kind(stored, access._replace(memory_map=access.memory_map and is_local))
+                table = kind(stored, access._replace(memory_map=access.memory_map and is_local), kept)
+                table.head, table.cache = head, cache
                 if table.is_empty:  # it may have any columns, also of unknown types
                     raise FormatError("no row to read", path=stored.path, kind=EMPTY_FILE)
                 return table

@@ -240,13 +240,14 @@ class OpenedFile:
         text: Its bytes; None: the format keeps no file open.
 
     Attributes:
+        storage: Facts about the storage of its bytes.
         stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
     """
 
     def __init__(self, text: TextInput | None = None) -> None:
-        storage = Storage("") if text is None else text.storage
+        self.storage = Storage("") if text is None else text.storage
         # Without a text the stamp is always None, so the corpus never takes the file for changed.
-        self.size, self.stamp = 0 if text is None else text.size, storage.stamp
+        self.size, self.stamp = 0 if text is None else text.size, self.storage.stamp
         self._text = text
 
     def require_unchanged(self) -> None:

@@ -720,7 +720,8 @@ def as_deserializer(described: Any) -> Deserializer:
         message = f"{shown} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))"
         raise ConfigError(message, key="deserializers")
     # An object with only some of the methods, or with an `open` that takes less, gets the others from a wrapper.
-    is_complete = hasattr(described, "parts") and hasattr(described, "has_text_keys")
+    # Static, because some deserializers open a file to know the type of its keys.
+    is_complete = all(inspect.getattr_static(described, name, None) is not None for name in ("parts", "has_text_keys"))
     is_complete = is_complete and "opening" in inspect.signature(described.open).parameters
     deserializer: Deserializer = described if is_complete else _ForeignDeserializer(described)
     return deserializer

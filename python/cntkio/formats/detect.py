@@ -149,7 +149,7 @@ def _table(form: str, title: str, magic: tuple[bytes, ...], *extensions: str) ->
         form, title, "cntkio.arrow.ArrowDeserializer({path!r})", magic=magic,
         in_files="cntkio.arrow.deserializer:in_files", options=("streams", "one_hot", "keys", "dtype"),
         writer=f"cntkio.arrow:write_{form}" if extensions else "", written_options=("key", "flat", "ids"),
-        extensions=extensions, is_table=True, cache="none; the footer, keys and lengths are read at each start",
+        extensions=extensions, is_table=True, cache="",
     )  # fmt: skip
 
 

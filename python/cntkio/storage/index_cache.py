@@ -14,6 +14,7 @@ process truncates it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -199,6 +200,15 @@ class IndexCache:
                 logger.debug("%s: index cache used", path)
                 return built
         return None
+
+    def is_here(self) -> bool:
+        """Return whether this machine has a cache that matches the corpus."""
+        for path in self.candidates():
+            # Whatever is wrong with it, `read` says so.
+            with contextlib.suppress(Exception):
+                self._open(path)
+                return True
+        return False
 
     def _found(self) -> Iterator[Path]:
         """Yield the possible paths of the cache, and then a local copy of the cache in the corpus's store."""

@@ -7,7 +7,7 @@ the beginning to the end. The first bytes, not the name of a file, show its comp
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.storage.block_cache import CachedObject, cache_folder
 from cntkio.storage.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
 from cntkio.storage.file_lists import lister_of, sizes_of
+from cntkio.storage.index_cache import IndexCache
 from cntkio.storage.names import as_url, is_remote
 from cntkio.storage.remote import Remote, default_remote
-from cntkio.storage.stores import PART, RemoteObject, write_object
+from cntkio.storage.stores import PART, ObjectFacts, RemoteObject, write_object
 from cntkio.storage.text_input import (
     LOADS_AT_ONCE,
     SAMPLE_SIZE,
@@ -44,14 +45,17 @@ _MAGIC_SIZE = 4
 
 
 def open_input(
-    path: str, remote: Remote | None = None, *, cache_index: bool | str = False, guide: object = None
-) -> TextInput:
+    path: str, remote: Remote | None = None, *, cache_index: bool | str = False, guide: object = None,
+    indexed_as: Mapping[str, Any] | None = None,
+) -> TextInput:  # fmt: skip
     """Open a text where it is. Its first bytes, not its name, decide whether it is compressed.
 
     Args:
         path: A path, or the URL of an object in a remote store.
         cache_index: Whether to keep the access points of a compressed file in a cache, as for `CTFDeserializer`.
         guide: `Storage.guide` of the same text when it was last open.
+        indexed_as: Settings of an index cache. If this machine has it for an object of a store, as it is stored, the
+            object is not compressed, and its first bytes are not requested.
 
     Raises:
         OSError: The text cannot be read, as for `open_to_read`.
@@ -64,6 +68,8 @@ def open_input(
     """
     stored = open_stored(path, remote)
     try:
+        if indexed_as is not None and stored.storage.local_path is None and IndexCache(stored, indexed_as).is_here():
+            return stored
         compression = compression_in(stored.read(0, _MAGIC_SIZE))
         if compression is None:
             return stored
@@ -78,9 +84,13 @@ def open_input(
         raise
 
 
-def open_stored(path: str, remote: Remote | None = None) -> TextInput:
-    """Open a file as it is stored, compressed or not. Arguments and exceptions as for `open_input`."""
-    return RemoteInput(as_url(path), remote) if is_remote(path, remote) else InputFile(path)
+def open_stored(path: str, remote: Remote | None = None, facts: object = None) -> TextInput:
+    """Open a file as it is stored, compressed or not. Arguments and exceptions as for `open_input`.
+
+    Args:
+        facts: `Storage.stamp` of an earlier opening. An object of a store is compared with it at its first read.
+    """
+    return RemoteInput(as_url(path), remote, facts) if is_remote(path, remote) else InputFile(path)
 
 
 def presumed_sizes(paths: Sequence[str], remote: Remote | None) -> list[int]:
@@ -195,9 +205,9 @@ class RemoteInput:
 
     reach = WINDOW
 
-    def __init__(self, path: str, remote: Remote | None = None) -> None:
+    def __init__(self, path: str, remote: Remote | None = None, facts: object = None) -> None:
         remote = remote or default_remote()
-        self._object = RemoteObject(path, remote)
+        self._object = RemoteObject(path, remote, facts if isinstance(facts, ObjectFacts) else None)
         self._reader = self._object if remote.cache is None else _cached(self._object, remote)
         self.path, self.size = self._object.name, self._object.facts.size
         self.require_unchanged = self._reader.require_unchanged

@@ -641,6 +641,7 @@ class RemoteObject:
 
     Args:
         path: A URL, or a path in the store of `remote`.
+        facts: Its facts if they are known, as at an earlier opening. It is compared with them after its first read.
 
     Attributes:
         name: Name used in messages.
@@ -648,7 +649,7 @@ class RemoteObject:
         facts: Size and version when it was opened.
     """
 
-    def __init__(self, path: str, remote: Remote | None = None) -> None:
+    def __init__(self, path: str, remote: Remote | None = None, facts: ObjectFacts | None = None) -> None:
         self._remote = remote or default_remote()
         self._stored = stored_object(path, self._remote)
         self.name, self.identity = self._stored.name, self._stored.identity
@@ -659,7 +660,7 @@ class RemoteObject:
         self._num_failed = 0  # requests that were given up
         self._has_complained = False
         self._failure: OSError | None = None  # the error of the last request that was given up
-        self.facts = self._ask_for_facts()
+        self.facts = facts or self._ask_for_facts()
 
     def read(self, begin: int, end: int) -> bytes:
         """Return the bytes of a range. `CorpusError`: the object was changed or deleted, if the store reported that."""

@@ -343,7 +343,18 @@ class CTFFormat(Format):
 
     def open(self, path: str, index: Index | None) -> OpenText:
         options, guide = self.options, None if index is None else index.layout.guide
-        return OpenText(open_input(path, options.remote, cache_index=options.cache_index, guide=guide))
+        settings = self.kept_as() if index is None and options.cache_index and not self.opening.text_keys else None
+        text = open_input(path, options.remote, cache_index=options.cache_index, guide=guide, indexed_as=settings)
+        return OpenText(text)
+
+    def kept_as(self) -> dict[str, Any]:
+        """Return the format and the settings on which the index depends, for its cache."""
+        # JSON has no bytes; latin-1 turns any bytes into text, and different bytes into different texts.
+        defining = None if self.defining is None else self.defining.decode("latin-1")
+        return {
+            "format": "ctf", "skip_sequence_ids": self.options.skip_sequence_ids, "defining": defining,
+            "chunk_size_in_bytes": self.options.chunk_size_in_bytes,
+        }  # fmt: skip
 
     def index(self, file: OpenText, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         text, storage = file.text, file.text.storage
@@ -397,7 +408,8 @@ class CTFFormat(Format):
         is_small = file.size < LEAST_CACHED and storage.local_path is not None and storage.compression is None
         # Opening the caches of many small files takes longer than making their indexes again.
         if options.cache_index and not text_keys and not (is_small and self._are_several):
-            index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
+            verify = options.cache_index == "verify"
+            index = cached_index(file, self.kept_as(), settings, first_pass, verify=verify)
         else:
             index = make_index(file, settings, first_pass)
         # The corpus checks other chunks after it has read them; for these chunks, this is the check.

@@ -725,14 +725,10 @@ def _examples(offsets: npt.NDArray[np.int64], keys: Keys) -> list[tuple[int, int
 # The index in an index cache.
 
 
-def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
+def cached_index(
+    file: TextInput, kept: Mapping[str, Any], settings: IndexSettings, first_pass: FirstPass, *, verify: bool
+) -> TextIndex:
     """Return the index from a cache, or else make it with `make_index`; see `kept_index`."""
-    # JSON has no bytes; latin-1 turns any bytes into text, and different bytes into different texts.
-    defining = None if settings.defining is None else settings.defining.decode("latin-1")
-    kept = {
-        "format": "ctf", "skip_sequence_ids": settings.skip_sequence_ids, "defining": defining,
-        "chunk_size_in_bytes": settings.chunk_size_in_bytes,
-    }  # fmt: skip
     return kept_index(file, kept, lambda again: make_index(file, settings, None if again else first_pass), verify)
 
 

@@ -265,13 +265,15 @@ class _SvmlightFormat(CTFFormat):
     def table_options(self) -> dict[str, Any]:
         return {"by_query": self._own.by_query, "chunk_size_in_bytes": self._own.chunk_size_in_bytes}
 
+    def kept_as(self) -> dict[str, Any]:
+        return {"format": "svmlight", **self.table_options()}
+
     def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         # Nothing is parsed in this pass: the first index and the dimensions are not known yet.
         own = self._own
         make = partial(_scan, file, own.by_query, own.chunk_size_in_bytes)
         if own.cache_index:
-            kept = {"format": "svmlight", **self.table_options()}
-            made = kept_index(file, kept, lambda again: make(), own.cache_index == "verify")
+            made = kept_index(file, self.kept_as(), lambda again: make(), own.cache_index == "verify")
         else:
             made = make()
         file.require_unchanged()
