@@ -667,3 +667,13 @@ def test_a_fork_continues_while_another_thread_reads() -> None:
 
 settings.register_profile("timeline", deadline=None)
 settings.load_profile("timeline")
+
+
+def test_a_jump_into_a_large_window_finds_its_reads_without_the_others() -> None:
+    table = np.broadcast_to(np.array([2], np.uint32), 1_200_000), np.array([0, 5, 700_000, 1_200_000])
+    jumping, walking = (Timeline(*table, window=Window(9, "chunks"), seed=4) for _ in range(2))
+    assert jumping.pass_over(1000, ALL, 1000, 2**40) == 1000
+    walking.go_to(1_000_000)
+    # More sequences than are found at once, so the rest comes from the whole shuffle.
+    for _ in range(40):
+        assert content(jumping.read(1000)) == content(walking.read(1000))

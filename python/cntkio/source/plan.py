@@ -480,6 +480,8 @@ class SourcePlan(Displayed):
         while num_passed < most:
             num_passed += selector.jump(self._request, min(most - num_passed, LARGEST_WORD), min(until, LARGEST_WORD))
             self._require_few(timeline, most - num_passed, until)
+            if num_passed == most:
+                break
             standing = selector.standing
             bookmarks = selector.pass_over(self._request, self._at_once)
             # Several steps are passed at once. If they go too far, the caller selects the rest of the way.

@@ -30,6 +30,7 @@ mod rows;
 mod shares;
 mod shuffle;
 mod slots;
+mod trace;
 
 use crate::lengths::Lengths;
 pub use batches::{Batches, Limits, Pool, batches, cut};

@@ -157,6 +157,8 @@ pub struct Reader {
     open: Option<OpenPool>,
     /// None: nothing is left out.
     left_out: Option<Arc<LeftOut>>,
+    /// True after a jump, until the next read: few sequences may follow.
+    has_jumped: bool,
 }
 
 impl Reader {
@@ -189,6 +191,7 @@ impl Reader {
             plan: None,
             open: None,
             left_out: None,
+            has_jumped: false,
         }
     }
 
@@ -600,6 +603,7 @@ impl Reader {
             }
         };
         self.rewind(cursor);
+        self.has_jumped = true;
         num_reads
     }
 
@@ -702,7 +706,7 @@ impl Reader {
         let mut outcome = Outcome { end_of_sweep: false, ended: false, is_empty: true };
         let (mut taken, mut passed) = (0, 0);
         let mut nothing_yet = true;
-        let (end, previous) = (self.end, self.previous);
+        let (end, previous, mut has_jumped) = (self.end, self.previous, std::mem::take(&mut self.has_jumped));
         let is_of_single_samples = self.is_of_single_samples();
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let mut is_first_sweep = true;
@@ -721,6 +725,9 @@ impl Reader {
                 until_pause = until_pause.saturating_sub(1000).max(1);
             }
             let order = self.order(table, randomization, sweep);
+            if std::mem::take(&mut has_jumped) {
+                order.trace(cursor.index, pause)?;
+            }
             if is_first_sweep {
                 // A cursor in another sweep needs nothing of this sweep's order.
                 let came_from = if previous.sweep == sweep { previous.index } else { cursor.index };
