@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cntkio import CTFDeserializer, Remote, StreamDef, StreamDefs, check, read_config
@@ -119,9 +120,9 @@ def test_files_that_are_opened_again_keep_the_options(tmp_path: Path, monkeypatc
     opened: list[str | None] = []
     made = RemoteInput.__init__
 
-    def record(self: RemoteInput, path: str, remote: Remote | None = None) -> None:
+    def record(self: RemoteInput, path: str, remote: Remote | None = None, *others: Any) -> None:
         opened.append((remote or default_remote()).cache)
-        made(self, path, remote)
+        made(self, path, remote, *others)
 
     monkeypatch.setattr(RemoteInput, "__init__", record)
     names = "memory://remote-options/many/*.ctf"

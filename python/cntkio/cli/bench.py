@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from cntkio.cli.show import (
@@ -30,7 +31,8 @@ from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.mlf import Labels
-from cntkio.storage.index_cache import LEAST_CACHED
+from cntkio.storage.index_cache import LEAST_CACHED, CacheFiles
+from cntkio.storage.manifest import NewManifest
 from cntkio.storage.open_input import text_sizes
 
 
@@ -93,15 +95,26 @@ def _read_labels(one: Described, labels: Labels, start: float) -> Facts:
 
 
 def index(options: Namespace) -> int:
-    """Open corpora twice, print how long that takes, and write the index caches of texts.
+    """Open corpora twice, print how long that takes, and write the index caches of texts and tables.
 
-    The cache of a text in a store is written next to the text.
+    The cache of a file in a store is written next to the file, or with all others into a manifest.
     """
+    manifest = None if options.manifest is None else NewManifest(options.manifest)
+    publish = CacheFiles.publish if manifest is None else manifest.add
     with inputs_of(options) as files:
-        return max(_index(options, file) for file in separated(options, files))
+        if manifest is not None:
+            for file in (file for file in files if file.kind.cache):
+                raise ConfigError(f"--manifest applies only to texts and tables, not to {file.name}", key="manifest")
+        status = max(_index(options, file, publish) for file in separated(options, files))
+    if manifest is not None:
+        manifest.write()
+    return status
 
 
-def _index(options: Namespace, file: Input) -> int:
+_Publish = Callable[[CacheFiles], str | None]
+
+
+def _index(options: Namespace, file: Input, publish: _Publish) -> int:
     seconds = []
     cache, state_of_cache = None, file.kind.cache
     # The second time shows what the cache saves: the first opening has written it.
@@ -114,7 +127,8 @@ def _index(options: Namespace, file: Input) -> int:
                 tables += [corpus.table for corpus in corpora]
                 # For a kind without an index cache, this text says what is read at each start, or what saves time.
                 if not file.kind.cache:
-                    cache, state_of_cache = _caches_of(corpora[0], file.files) if file.files else _cache_of(corpora[0])
+                    several = partial(_caches_of, files=file.files) if file.files else _cache_of
+                    cache, state_of_cache = several(corpora[0], publish)
             start = time.perf_counter()
         seconds.append(took)
     facts = file_facts(file)
@@ -133,9 +147,9 @@ def _index(options: Namespace, file: Input) -> int:
 _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB is made again just as quickly"
 
 
-def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
+def _caches_of(corpus: Any, publish: _Publish, files: Sequence[str]) -> tuple[str | None, str]:
     """Return the first index cache of several texts, or None if a text has none; and the fact about all caches."""
-    caches = [name for of_file in corpus.index.caches if (name := of_file.publish()) is not None]
+    caches = [name for of_file in corpus.index.caches if (name := publish(of_file)) is not None]
     # The size 0 is an unknown size, of a text that is compressed or in a store.
     num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(files))
     if not caches and num_small == len(files):
@@ -145,13 +159,13 @@ def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
     return caches[0], f"{caches[0]}, and so on, {len(caches)} in all"
 
 
-def _cache_of(corpus: Any) -> tuple[str | None, str]:
+def _cache_of(corpus: Any, publish: _Publish) -> tuple[str | None, str]:
     """Return the index cache of a text, or None; and the fact about it, or the reason why none was written."""
     (caches,) = corpus.index.caches
     failures = [failure for writer in caches.writers for failure in writer.wait().failures]
     # A text that was opened from its cache has no writer. A writer at this second opening means that the first failed.
     if not caches.writers:
-        name = caches.publish()
+        name = publish(caches)
         return name, str(name)
     return None, f"none could be written: {'; '.join(failures)}"
 

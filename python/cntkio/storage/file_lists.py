@@ -24,6 +24,7 @@ from typing import TypeAlias
 
 from cntkio.arguments import near_names
 from cntkio.errors import ConfigError
+from cntkio.storage.manifest import manifest_of
 from cntkio.storage.names import FileNames, as_url, hint_on_name, is_remote, shown, shown_pattern
 from cntkio.storage.remote import Remote
 from cntkio.storage.stores import RemoteFiles, hint_on_memory
@@ -111,7 +112,7 @@ def listed_files(names: FileNames, *, option: str = "filename", remote: Remote |
     if not given:
         raise ConfigError(f"{option} is an empty list; expected at least one file", key=option)
     patterns = [as_url(os.fspath(name)) for name in given]
-    found = [(path, pattern) for pattern in patterns for path in _files_of(pattern, lister_of(pattern, remote))]
+    found = [(path, pattern) for pattern in patterns for path in _files_of(pattern, remote)]
     if len(found) > 1:
         _refuse_repeated(found, option)
     return tuple(path for path, _ in found)
@@ -149,10 +150,11 @@ def sizes_of(paths: Sequence[str]) -> list[int]:
     return [lister_of(path).size(path) for path in paths]
 
 
-def _files_of(pattern: str, lister: Lister) -> list[str]:
+def _files_of(pattern: str, remote: Remote | None) -> list[str]:
+    lister, manifest = lister_of(pattern, remote), manifest_of(remote) if is_remote(pattern, remote) else None
     is_plain = not _WILDCARDS.search(pattern) and "{" not in pattern
     # A plain name is not looked up: opening it raises the error about a missing file, and a store needs no request.
-    if not is_plain and lister.is_file(pattern):
+    if not is_plain and (lister.is_file(pattern) if manifest is None else manifest.lists(pattern)):
         return [pattern]
     if lister.is_folder(pattern):
         example = shown_pattern(_pattern_for(pattern, lister))

@@ -350,13 +350,17 @@ class CacheFiles(NamedTuple):
         Raises:
             OSError: The store does not accept them.
         """
-        names: list[str] = []
-        # The access points of a compressed text may have a cache although the index has none.
-        for cache in (*self.indexes, *self.points):
-            # The last two suffixes, the checksum of the settings and `.index`, are the same for the copy.
-            ending, store = "".join(cache.suffixes[-2:]), self.companions
-            names.append(os.fspath(cache) if store is None else store.write(ending, cache.read_bytes()))
+        store, names = self.companions, [os.fspath(cache) for cache in self.indexes]
+        if store is not None:
+            names = [store.write(ending, content) for ending, content in self.contents().items()]
         return names[0] if self.indexes else None
+
+    def contents(self) -> dict[str, bytes]:
+        """Return each cache by the end of its name."""
+        # The access points of a compressed text may have a cache although the index has none.
+        caches = (*self.indexes, *self.points)
+        # The last two suffixes, the checksum of the settings and `.index`, are the same for each copy.
+        return {"".join(cache.suffixes[-2:]): cache.read_bytes() for cache in caches}
 
 
 class CacheCopy:

@@ -16,6 +16,7 @@ from cntkio.storage.block_cache import CachedObject, cache_folder
 from cntkio.storage.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
 from cntkio.storage.file_lists import lister_of, sizes_of
 from cntkio.storage.index_cache import IndexCache
+from cntkio.storage.manifest import Manifest, key_in_manifest, manifest_of
 from cntkio.storage.names import as_url, is_remote
 from cntkio.storage.remote import Remote, default_remote
 from cntkio.storage.stores import PART, ObjectFacts, RemoteObject, write_object
@@ -24,8 +25,10 @@ from cntkio.storage.text_input import (
     SAMPLE_SIZE,
     WINDOW,
     Bytes,
+    Companions,
     CoreText,
     InputFile,
+    ListedText,
     Storage,
     TextInput,
     compression_in,
@@ -90,7 +93,9 @@ def open_stored(path: str, remote: Remote | None = None, facts: object = None) -
     Args:
         facts: `Storage.stamp` of an earlier opening. An object of a store is compared with it at its first read.
     """
-    return RemoteInput(as_url(path), remote, facts) if is_remote(path, remote) else InputFile(path)
+    if not is_remote(path, remote):
+        return InputFile(path)
+    return RemoteInput(as_url(path), remote, facts, manifest_of(remote))
 
 
 def presumed_sizes(paths: Sequence[str], remote: Remote | None) -> list[int]:
@@ -164,6 +169,8 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
 
 HEAD = 64 << 10
 """Bytes at the beginning that are kept, because several steps of opening read them."""
+HEAD_IN_MANIFEST = 16
+"""How many of them a manifest has: enough to know the kind of a file, and its compression."""
 LEAST_GAP = 1 << 20
 """Number of bytes that take about as long to read as a request waits for its answer."""
 
@@ -179,8 +186,13 @@ def _cached(found: RemoteObject, remote: Remote) -> CachedObject:
 class RemoteCompanions:
     """The objects next to an object; `Companions` of its text."""
 
-    def __init__(self, path: str, remote: Remote) -> None:
-        self._path, self._remote = path, remote
+    def __init__(self, path: str, remote: Remote, facts: ObjectFacts) -> None:
+        self._path, self._remote, self._facts = path, remote, facts
+
+    def listing(self) -> ListedText:
+        found = RemoteObject(self._path, self._remote, self._facts)
+        head = found.read(0, min(HEAD_IN_MANIFEST, self._facts.size))
+        return ListedText(key_in_manifest(self._path), *self._facts, head)
 
     def read(self, ending: str) -> bytes | None:
         try:
@@ -205,21 +217,28 @@ class RemoteInput:
 
     reach = WINDOW
 
-    def __init__(self, path: str, remote: Remote | None = None, facts: object = None) -> None:
+    def __init__(
+        self, path: str, remote: Remote | None = None, facts: object = None, manifest: Manifest | None = None
+    ) -> None:
         remote = remote or default_remote()
-        self._object = RemoteObject(path, remote, facts if isinstance(facts, ObjectFacts) else None)
+        listed = None if manifest is None else manifest.listed(path)
+        self._head = b"" if listed is None else listed.head
+        known = ObjectFacts(listed.size, listed.version) if listed is not None else facts
+        self._object = RemoteObject(path, remote, known if isinstance(known, ObjectFacts) else None)
+        companions: Companions = RemoteCompanions(path, remote, self._object.facts)
+        companions = companions if manifest is None else manifest.companions(path, companions)
         self._reader = self._object if remote.cache is None else _cached(self._object, remote)
         self.path, self.size = self._object.name, self._object.facts.size
         self.require_unchanged = self._reader.require_unchanged
         self.storage = Storage(
             self._object.identity,
-            companions=RemoteCompanions(path, remote),
+            companions=companions,
             stamp=self._object.facts,
             least_gap=LEAST_GAP if remote.cache is None else None,
             part_in_bytes=LEAST_GAP,
             num_requests=remote.num_requests,
         )
-        self._head, self._content = b"", ""
+        self._content = ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
 
     def read(self, offset: int, size: int) -> bytes:
@@ -227,7 +246,7 @@ class RemoteInput:
         if offset >= end:
             return b""
         if end <= HEAD:
-            if not self._head:
+            if end > len(self._head):
                 self._head = filled(self._fetch_into, 0, min(HEAD, self.size)).tobytes()
             return self._head[offset:end]
         # The checksum needs each sample once, so it is released here.

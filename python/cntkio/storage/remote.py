@@ -191,6 +191,8 @@ class Remote:
         cache: Folder on a local disk that keeps the bytes read, for later sweeps and other processes of this user; "~"
             is your home folder. It also keeps the text of zstd frames that are too large to be read in any order, even
             of local files.
+        manifest: The object, as a URL, that ``cntkio index --manifest`` wrote for the files. Opening then asks for
+            nothing else. It is read once for each `Remote`. (docs/remote-stores.md)
         cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
         num_requests: Most simultaneous requests, for all files with these options together.
         num_retries: How often a request is repeated after errors that may pass, such as a status of 500, a timeout or
@@ -210,6 +212,8 @@ class Remote:
     storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     store: Any = None
     cache: str | os.PathLike[str] | None = None
+    # Its URL may contain a signature.
+    manifest: str | os.PathLike[str] | None = dataclasses.field(default=None, repr=False)
     cache_limit: int | str | None = None
     num_requests: int = 8
     num_retries: int = 10
@@ -233,7 +237,9 @@ class Remote:
             raise ConfigError(f"cache is {self.cache!r}; expected a folder of a local disk", key="cache")
         if self.cache is None and self.cache_limit is not None:
             raise ConfigError("cache_limit is given without cache; expected the folder, too", key="cache_limit")
-        object.__setattr__(self, "cache", None if self.cache is None else os.fsdecode(self.cache))
+        for name in ("cache", "manifest"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else os.fsdecode(given))
         object.__setattr__(self, "cache_limit", num_bytes("cache_limit", self.cache_limit))
         object.__setattr__(self, "slots", RequestSlots(self.num_requests))
 

@@ -124,8 +124,27 @@ class TextWindow(NamedTuple):
     end: int
 
 
+class ListedText(NamedTuple):
+    """A text of a store in a manifest; see `cntkio.storage.manifest`.
+
+    Attributes:
+        key: A checksum of its name.
+        size: Its size in bytes, as it is stored.
+        version: A text that changes when its content does.
+        head: Its first bytes, which show its kind and its compression.
+    """
+
+    key: str
+    size: int
+    version: str
+    head: bytes
+
+
 class Companions(Protocol):
     """The objects of a store whose names begin with the name of a text, such as its index."""
+
+    def listing(self) -> ListedText:
+        """Return the entry of the text in a manifest."""
 
     def read(self, ending: str) -> bytes | None:
         """Return the content of the object whose name has this ending; None: it cannot be read."""
