@@ -143,6 +143,15 @@ def sequence_mixture(folder: Path) -> SequenceMixture:
     return SequenceMixture({"a": (corpus(folder), 2), "b": (corpus(folder), 1)}, stop="forever")
 
 
+def scheduled(folder: Path) -> SequenceMixture:
+    parts = {"a": (corpus(folder), {0: 2, 9: 1}), "b": (corpus(folder), {4: 1, 30: 3})}
+    return SequenceMixture(parts, stop="forever", between="steps")
+
+
+def selected(folder: Path) -> MinibatchSource:
+    return MinibatchSource(corpus(folder), leave_out={1, 5}, repeat={0: 2})
+
+
 def epoch(folder: Path) -> MinibatchSource:
     source = MinibatchSource(corpus(folder))
     source.begin_epoch(10, 10_000)
@@ -157,7 +166,7 @@ def by(partition: Partition, size: Any = 6) -> Callable[[Any], Any]:
     return lambda readable: readable.read(size, partition)
 
 
-POOLED = Budget(padded=20, pool=10)
+POOLED, EQUAL = Budget(padded=20, pool=10), Budget(padded=20, pool=10, balance="attention")
 NESTED: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "epoch": (epoch, by(Partition())),
     "mixture": (mixture, by(Partition())),
@@ -170,6 +179,10 @@ NESTED: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "mixture of sequences, balanced": (sequence_mixture, by(BalancedPartition(1, 2))),
     "mixture of sequences, global": (sequence_mixture, by(GlobalPartition(1, 2, num_workers=2))),
     "mixture of sequences, pool": (sequence_mixture, by(Partition(), POOLED)),
+    "mixture of sequences, scheduled": (scheduled, by(Partition())),
+    "left out and repeated": (selected, by(Partition())),
+    "left out and repeated, global pool": (selected, by(GlobalPartition(1, 2), POOLED)),
+    "equal cost": (lambda folder: MinibatchSource(corpus(folder)), by(GlobalPartition(1, 2), EQUAL)),
     "rows of a source": (of_rows(lambda folder: MinibatchSource(corpus(folder))), lambda rows: rows.read()),
     "rows of a mixture": (of_rows(mixture), lambda rows: rows.read()),
     "rows of a mixture of sequences": (of_rows(sequence_mixture), lambda rows: rows.read()),

@@ -23,6 +23,7 @@ from cntkio.source.join import JoinedTable
 from cntkio.storage.progress import warn
 from cntkio.storage.text_input import whole_text
 from cntkio.timeline.selection import MOST_OMISSIONS, Omissions
+from cntkio.timeline.state import damaged, items
 
 _MOST_REPETITIONS = 2**16
 
@@ -112,7 +113,7 @@ def different_omissions(
     position = timeline.get("position")
     if timeline.get("batch") or not is_whole(position):
         position = 2**64
-    before = [[of for of in sums if is_whole(of[0]) and of[0] < position] for sums in (_rows(saved), made)]
+    before = [[of for of in sums if of[0] < position] for sums in (_sums_in(saved), made)]
     if before[0] != before[1]:
         # Sets of one size and position differ in their checksums only.
         saved_text, here_text = (
@@ -124,9 +125,13 @@ def different_omissions(
         yield "leave_out", saved_text or "nothing", here_text or "nothing"
 
 
-def _rows(saved: Any) -> list[list[Any]]:
-    rows = saved if isinstance(saved, list | tuple) else []
-    return [list(row) for row in rows if isinstance(row, list | tuple) and len(row) == 3]
+def _sums_in(saved: Any) -> list[list[Any]]:
+    """Read the field of a state: the entries of `Omissions.sums`."""
+    rows = [items("left_out", row) for row in items("left_out", [] if saved is None else saved)]
+    for row in rows:
+        if len(row) != 3 or not all(map(is_whole, row[:2])) or not isinstance(row[2], str):
+            raise damaged("left_out", saved, "a position, a count and a checksum for each")
+    return [list(row) for row in rows]
 
 
 def with_repetitions(table: JoinedTable, repeat: Mapping[Any, int]) -> JoinedTable:
