@@ -106,5 +106,6 @@ def test_one_saved_state_loads_on_any_number_of_ranks(corpus: Path, tmp_path: Pa
             sorted(key for one in ones for key in one.keys_of_sequences.tolist()) for ones in zip(*again, strict=True)
         ]
         assert found == expected[2:]
-    with pytest.raises(CheckpointError, match="expected the text of its state_dict"):
-        JobState(ranks[0]).load_state_dict({"data": "{"})
+    for wrong in ({"data": "{"}, {}, {"data": 5}, None, [], "data"):
+        with pytest.raises(CheckpointError, match="expected the text of its state_dict"):
+            JobState(ranks[0]).load_state_dict(wrong)  # type: ignore[arg-type]

@@ -734,7 +734,7 @@ class JobState:
         Raises:
             CheckpointError: The state has no such text, or as for `MinibatchDataset.load_state_dict`.
         """
-        text = state.get("data")
+        text = state.get("data") if isinstance(state, Mapping) else state
         try:
             found = json.loads(text) if isinstance(text, str) else None
         except ValueError:
