@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from cntkio import BalancedPartition, Budget, CheckpointError, ConfigError, GlobalPartition, Partition
 from cntkio.timeline import Selection, Timeline, Window
-from cntkio.timeline.mixed import MixedTimeline, Weights
+from cntkio.timeline.mixed import MixedTimeline
+from cntkio.timeline.weights import Weights
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow.batches import keeps, sweep_of_batches
@@ -44,6 +45,11 @@ def some_sizes(draw: st.DrawFn, count: int = 1, can_drop_last: bool = False) -> 
     return Budget(**limits, oversize="drop" if "rows" in limits else draw(st.sampled_from(["alone", "drop"])))
 
 
+def weights_of(counts: tuple[int, ...]) -> Weights:
+    names = [str(part) for part in range(len(counts))]
+    return Weights.of(dict(zip(names, counts, strict=True)), names)
+
+
 def make(tables: Tables, counts: tuple[int, ...], stop: str = "all") -> MixedTimeline:
     timelines, chunks = [], [chunk for table in tables for chunk in table]
     for number, table in enumerate(tables):
@@ -58,7 +64,7 @@ def make(tables: Tables, counts: tuple[int, ...], stop: str = "all") -> MixedTim
         np.cumsum([0, *sizes]).tolist(),
         np.cumsum([0, *map(len, tables)]).tolist(),
         np.cumsum([0, *map(len, chunks)]),
-        (Weights(0, counts, (0,) * len(tables)),),
+        weights_of(counts),
         stop=stop,
     )
 
@@ -119,7 +125,7 @@ def test_every_window_of_a_thousand_sequences_has_the_exact_proportions(
     starts = np.cumsum([sum(map(len, table)) for table in tables])
     parts = Counter(np.searchsorted(starts, selection.sequences, side="right").tolist())
     assert parts == dict(enumerate(counts))
-    assert Weights(0, counts, (0,) * len(counts)).part(first) == slow(tables, counts).part_of(first)
+    assert weights_of(counts).component(first) == slow(tables, counts).part_of(first)
 
 
 @properties

@@ -6,7 +6,7 @@
     SequenceMixture   a a b a | b a a b | ...       each sequence comes from one part
 
 The turns of 1,000 consecutive steps or sequences contain each part as often as its weight says, evenly spread. Both
-take them from `cntkio.timeline.mixed.Weights`. The parts of a `Mixture` are sources of any kind, each with its joins,
+take them from `cntkio.timeline.weights`. The parts of a `Mixture` are sources of any kind, each with its joins,
 its truncation and its own position. A `SequenceMixture` is one source, whose corpus has the sequences of all parts.
 """
 

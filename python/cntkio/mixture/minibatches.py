@@ -1,15 +1,14 @@
 """`Mixture`: minibatches of several sources, each step from one of them. (docs/mixtures.md)
 
-Step number n reads from the part ``turns[n % 1000]``. Each part is a source of its own, with its own order and
-position, so a `Mixture` keeps only the number of the step and the states of its parts.
+Step number n reads from the component that has turn number n. Each component is a source of its own, with its own order
+and position, so a `Mixture` keeps only the number of the step and the states of its components.
 
-The arguments that both kinds of mixtures have are checked here: parts with equal streams, and their weights as turns.
+The arguments that both kinds of mixtures have are checked here.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
@@ -28,68 +27,25 @@ from cntkio.source.pipeline import DeliveredCounts
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, require_few_steps
 from cntkio.streams import StreamInformation, StreamsByName, places_among
 from cntkio.timeline import WHOLE, GlobalPartition, Partition, Size
-from cntkio.timeline.mixed import NUM_TURNS, Weights, end_of_parts
 from cntkio.timeline.partition import checked_partition
-from cntkio.timeline.schedule import Schedule
-from cntkio.timeline.state import State, damaged, is_same, whole, wholes
+from cntkio.timeline.schedule import Between
+from cntkio.timeline.state import State, damaged, is_same, items, whole
+from cntkio.timeline.weights import Weights, end_of_components
 
 _STATE_VERSION = 1
-# Sums of weights, and their products with `NUM_TURNS`, stay finite.
-_LARGEST_WEIGHT = 1e300
 # The data end before a step with a number that no state can hold.
 _LARGEST_STEP = 2**63 - 1
 _STEPS_AT_ONCE = 1 << 12
 
 
-def schedules_of(weights: Mapping[str, Any], names: Sequence[str], between: str) -> tuple[Schedule, ...]:
-    """Check the weights of all parts, each a number or a table by position, and return their schedules."""
-    if set(weights) != set(names):
-        message = f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}"
-        raise ConfigError(message, key="weights")
-    found = {name: Schedule.of(f"the weight of {name!r}", weights[name], between, key="weights") for name in names}
-    # The weights at all points are possible; those between them are not smaller than the smallest.
-    for name in names:
-        _counts({other: (min if other == name else max)(of_one.values) for other, of_one in found.items()})
-    return tuple(found.values())
-
-
-def check_parts(parts: Mapping[str, tuple[object, Any]], stop: str) -> None:
-    """Check the arguments of a mixture, apart from the weights."""
+def weights_of(parts: Mapping[str, tuple[object, Any]], stop: str, between: str) -> Weights:
+    """Check the arguments of a mixture, apart from the sources, and return the weights of its components."""
     check_word("stop", stop, "first", "all", "forever")
     if not isinstance(parts, Mapping) or not all(isinstance(part, tuple) and len(part) == 2 for part in parts.values()):
         raise ConfigError("parts are not {name: (source, weight)}", key="parts")
     if not parts:
         raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
-
-
-def counts_of(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
-    """Check new weights of all parts, and return how many of 1,000 turns each part has from now on."""
-    if set(weights) != set(names):
-        message = f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}"
-        raise ConfigError(message, key="weights")
-    return _counts({name: weights[name] for name in names})
-
-
-def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many of 1,000 turns each part has: the parts with the largest remainders are rounded up."""
-    for name, weight in weights.items():
-        is_number = isinstance(weight, int | float | np.integer | np.floating) and not isinstance(weight, bool)
-        # NaN fails this comparison as well.
-        if not is_number or not 0 < weight < _LARGEST_WEIGHT:
-            message = f"the weight of {name!r} is {weight!r}; expected a number above 0, below 1e300"
-            raise ConfigError(message, key="weights")
-    # `fsum` rounds once, so the total does not depend on the order of the parts.
-    total = math.fsum(weights.values())
-    exact = {name: NUM_TURNS * weight / total for name, weight in weights.items()}
-    counts = {name: math.floor(share) for name, share in exact.items()}
-    by_remainder = sorted(weights, key=lambda name: counts[name] - exact[name])
-    for name in by_remainder[: NUM_TURNS - sum(counts.values())]:
-        counts[name] += 1
-    for name, count in counts.items():
-        if not count:
-            message = f"the weight of {name!r} is {weights[name]!r}, less than a thousandth of all weights"
-            raise ConfigError(message, key="weights")
-    return counts
+    return Weights.of({name: weight for name, (_, weight) in parts.items()}, list(parts), between)
 
 
 @suggests_keywords
@@ -99,12 +55,15 @@ class Mixture(Displayed, StreamsByName):
     Several threads may read a mixture.
 
     Args:
-        parts: For each name a source, or a deserializer, and its weight, above 0. The sources have no limit
-            (`max_samples`, `max_sweeps`), and from now on only the mixture may read them. Their streams are equal, in
-            any order; minibatches have the order of the first part.
+        parts: For each name a source, or a deserializer, and its weight, above 0, or a table of weights by step, such
+            as ``{0: 0.8, 10_000: 0.5}``. The sources have no limit (`max_samples`, `max_sweeps`), and from now on only
+            the mixture may read them. Their streams are equal, in any order; minibatches have the order of the first
+            part.
         stop: When the data end: ``"first"``: after the step in which the first part finishes a sweep. ``"all"``: after
             the step in which the last part finishes its first sweep; other parts have then begun further sweeps.
             ``"forever"``: never.
+        between: Between two steps of a table of weights, ``"linear"``: the weight is on the line between its two
+            values, in blocks of 1,000 steps. ``"steps"``: the former value holds.
 
     Raises:
         ConfigError: `parts` is empty, a weight is not possible, a source has a limit, or streams differ.
@@ -124,14 +83,13 @@ class Mixture(Displayed, StreamsByName):
 
     def __init__(
         self,
-        parts: Mapping[str, tuple[MinibatchSource | Deserializer, float]],
+        parts: Mapping[str, tuple[MinibatchSource | Deserializer, float | Mapping[int, float]]],
         *,
         stop: Literal["first", "all", "forever"] = "first",
+        between: Between = "linear",
     ) -> None:
-        self.stop, self._names = stop, list(parts)
-        check_parts(parts, stop)
-        counts = counts_of({name: weight for name, (_, weight) in parts.items()}, self._names)
-        self._weights, self._turns = self._turned(0, counts)
+        self._own = self._weights = weights_of(parts, stop, between)
+        self.stop = stop
         self.sources: dict[str, MinibatchSource] = {}
         self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
         # A read that began: its part, what the part had delivered before, and the position before the step.
@@ -191,21 +149,22 @@ class Mixture(Displayed, StreamsByName):
             self._reading = None
         return self._at
 
-    def _turned(self, step: int, counts: Mapping[str, int]) -> tuple[Weights, list[str]]:
-        """Return the weights from a step on, and the part of each turn."""
-        weights = Weights(step, tuple(counts.values()), (0,) * len(counts))
-        return weights, [self._names[part] for part in weights.parts(step, step + NUM_TURNS).tolist()]
-
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads, with the current weights. Steps are numbered from 0.
 
         Raises:
-            ConfigError: The step came before the current weights.
+            ConfigError: The state of an earlier version, which was loaded, does not have the weights of that step.
         """
         weights = self._weights
         if whole_number("step", step) < weights.first:
             raise ConfigError(f"step is {step}, but the weights changed at step {weights.first}", key="step")
-        return self._names[weights.part(step)]
+        return weights.names[weights.component(step)]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each part at the mixture's position."""
+        with self._lock.inner:
+            return self._weights.shares_at(self._position().step)
 
     def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Minibatch | None:
         """Return the next minibatch of a partition, or None when the data have ended.
@@ -226,7 +185,7 @@ class Mixture(Displayed, StreamsByName):
             steps_to_pass = worker if is_new else at.steps_to_pass
             at = at._replace(settings=(minibatch_size_in_samples, partition), steps_to_pass=steps_to_pass)
             while not self._ends_at(at):
-                name = self._turns[(at.step - self._weights.first) % NUM_TURNS]
+                name = self._weights.names[self._weights.component(at.step)]
                 source, is_own = self.sources[name], not at.steps_to_pass
                 # Noted before the read, so that `_position` can count a read that was interrupted after it delivered.
                 self._reading = (name, source.delivered, at)
@@ -274,15 +233,17 @@ class Mixture(Displayed, StreamsByName):
             at, weights = self._position(), self._weights
         return MixturePlan(plans, weights, at.step, [count > 0 for count in at.num_sweeps.values()], self.stop)
 
-    def set_weights(self, weights: Mapping[str, float]) -> None:
+    def set_weights(self, weights: Mapping[str, float | Mapping[int, float]], *, between: Between = "linear") -> None:
         """Change the weights of all parts from the next step on.
+
+        Weights and `between` are as for the constructor; of a table, only what follows the position has an effect.
 
         Raises:
             ConfigError: A part has no weight, there is no such part, or a weight is not possible.
         """
-        counts = counts_of(weights, self._names)
+        following = Weights.of(weights, self._weights.names, between)
         with self._lock.inner:
-            self._weights, self._turns = self._turned(self._position().step, counts)
+            self._weights = self._weights.changed(self._position().step, following)
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams, which are the same in all parts."""
@@ -318,9 +279,9 @@ class Mixture(Displayed, StreamsByName):
     def _description(self) -> Description:
         with self._lock.inner:
             at, weights = self._position(), self._weights
-        shares = zip(at.num_sweeps.items(), weights.counts, strict=True)
         rows = [
-            (name, f"{count / NUM_TURNS:.1%}", counted(num_sweeps, "sweep")) for (name, num_sweeps), count in shares
+            (name, f"{share:.1%}", counted(at.num_sweeps[name], "sweep"))
+            for name, share in weights.shares_at(at.step).items()
         ]
         title = f"Mixture: step {at.step}, stops {self.stop!r}"
         return Description(title, ("part", "weight", "finished"), rows, has_head=True)
@@ -337,7 +298,7 @@ class Mixture(Displayed, StreamsByName):
         digests = [of_one["digest"] for of_one in order.values()]
         deserializers = [described for of_one in order.values() for described in of_one["deserializers"]]
         own = State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json()
-        own |= {"first_step": weights.first, "turns": dict(zip(self._names, weights.counts, strict=True))}
+        own |= {"names": list(weights.names), "weights": weights.to_json()}
         parts = {name: {"version": state["version"], **changing(state)} for name, state in states.items()}
         return {
             "version": _STATE_VERSION,
@@ -351,13 +312,15 @@ class Mixture(Displayed, StreamsByName):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict` was taken, with the weights of the state; `set_weights` changes them then.
 
-        After an error, the mixture is where it was.
+        The tables of weights of this mixture hold from there on, if they and the state are the same up to there. After
+        an error, the mixture is where it was.
 
         Raises:
-            CheckpointError: The state has other parts, or a part has other data or settings.
+            CheckpointError: The state has other parts, or tables that differ before its position; or a part has other
+                data or settings.
         """
-        at, first_step, turns, parts = self._checked(state)
-        weights, of_turns = self._turned(first_step, turns)
+        at, saved, parts = self._checked(state)
+        weights = self._own.resumed(saved, at.step)
         with self._lock.inner:
             # For an error after some parts have moved.
             before = {name: source.state_dict() for name, source in self.sources.items()}
@@ -370,60 +333,69 @@ class Mixture(Displayed, StreamsByName):
                         message = f"the state does not fit this mixture: part {name!r}: {text}"
                         raise CheckpointError(message, saved=error.saved, current=error.current) from error
                 # No interrupt comes between these assignments.
-                self._weights, self._turns, self._at, self._reading = weights, of_turns, at, None
+                self._weights, self._at, self._reading = weights, at, None
             except BaseException:
                 for name, source in self.sources.items():
                     source.load_state_dict(before[name])
                 raise
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, int, dict[str, int], dict[str, Any]]:
-        """Return the position, the first step of the weights, their turns, and the states of the parts."""
+    def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, Weights, dict[str, Any]]:
+        """Return the position, the weights, and the states of the parts."""
         fields: list[Any] = [None] * 3
         if isinstance(state, Mapping):
             fields = [state.get(name) for name in ("timeline", "settings", "order")]
         timeline, settings, order = fields
         are_mappings = isinstance(timeline, Mapping) and isinstance(settings, Mapping)
-        # The state of a source has the same version, but no turns.
-        if not are_mappings or not is_same(state.get("version"), _STATE_VERSION) or "turns" not in timeline:
+        # The state of a source has the same version, but no counts of sweeps.
+        if not are_mappings or not is_same(state.get("version"), _STATE_VERSION) or "num_sweeps" not in timeline:
             raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
-        turns, num_sweeps, changed = (self._of_parts(timeline.get(key)) for key in ("turns", "num_sweeps", "parts"))
+        num_sweeps, changed = (self._of_parts(timeline.get(key)) for key in ("num_sweeps", "parts"))
         fixed = {
             "settings": self._of_parts(settings.get("parts")),
             "data": self._of_parts(state.get("data")),
             "order": self._of_parts(order.get("parts") if isinstance(order, Mapping) else None),
             # A state of an earlier version has none.
-            "content": self._of_parts(state.get("content", {name: [] for name in self._names})),
+            "content": self._of_parts(state.get("content", {name: [] for name in self._weights.names})),
         }
         if not is_same(settings.get("stop"), self.stop):
             raise _misfit("stop", settings.get("stop"), self.stop)
         own = State.from_json(timeline)
         whole("position", own.position, _LARGEST_STEP)
-        first_step = whole("first_step", timeline.get("first_step"), own.position)
         for count in num_sweeps.values():
             whole("num_sweeps", count, own.position)
-        if sum(wholes("turns", list(turns.values()), [1] * len(turns))) != NUM_TURNS:
-            raise damaged("turns", turns, f"{NUM_TURNS} turns")
         for part in changed.values():
             if not isinstance(part, Mapping):
                 raise damaged("parts", part, "the states of the parts")
         parts = {name: {**part, **{key: of[name] for key, of in fixed.items()}} for name, part in changed.items()}
         at = _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass)
-        return at, first_step, turns, parts
+        return at, self._saved_weights(timeline, own.position), parts
+
+    def _saved_weights(self, timeline: Mapping[str, Any], position: int) -> Weights:
+        names, json = items("names", timeline.get("names", self._weights.names)), timeline.get("weights")
+        if "turns" in timeline:
+            # Earlier versions wrote only the last weights, by name.
+            turns = [*self._of_parts(timeline["turns"]).values()]
+            json = [[timeline.get("first_step"), turns, [0] * len(turns)]]
+        if sorted(map(str, names)) != sorted(self._weights.names):
+            raise _misfit("parts", names, list(self._weights.names))
+        weights = Weights.from_json(json, names)
+        whole("weights", weights.first, position)
+        return weights.ordered(self._weights.names)
 
     def _of_parts(self, found: Any) -> dict[str, Any]:
         """Return what a state has for each part, in the order of the parts here, which a file need not keep."""
-        if not isinstance(found, Mapping) or set(found) != set(self._names):
-            raise _misfit("parts", list(found) if isinstance(found, Mapping) else found, self._names)
-        return {name: found[name] for name in self._names}
+        if not isinstance(found, Mapping) or set(found) != set(self._weights.names):
+            raise _misfit("parts", list(found) if isinstance(found, Mapping) else found, list(self._weights.names))
+        return {name: found[name] for name in self._weights.names}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"stop": self.stop, "sources": self.sources, "state": self.state_dict()}
+        return {"stop": self.stop, "sources": self.sources, "state": self.state_dict(), "weights": self._own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        turns = state["state"]["timeline"]["turns"]
-        parts = {name: (source, turns[name]) for name, source in state["sources"].items()}
-        Mixture.__init__(self, parts, stop=state["stop"])
+        # The state has the current weights; with these, it is taken as it is.
+        Mixture.__init__(self, {name: (source, 1) for name, source in state["sources"].items()}, stop=state["stop"])
         self.load_state_dict(state["state"])
+        self._own = state.get("weights", self._own)
 
     def close(self) -> None:
         """Close the sources."""
@@ -474,15 +446,11 @@ class MixturePlan(Displayed):
     def __init__(
         self, plans: Mapping[str, SourcePlan], weights: Weights, first: int, is_finished: Sequence[bool], stop: str
     ) -> None:
-        self._plans, self._is_finished, self._stop = plans, is_finished, stop
-        # The same turns, with positions that are steps of the plan.
-        self._weights = Weights(weights.first - first, weights.counts, (0,) * len(plans))
-        self._before = self._weights.taken_at(0)
+        self._plans, self._weights, self._first, self._stop = plans, weights, first, stop
+        self._is_finished = is_finished
 
     def _description(self) -> Description:
-        rows = [
-            (name, f"{count / NUM_TURNS:.1%}") for name, count in zip(self._plans, self._weights.counts, strict=True)
-        ]
+        rows = [(name, f"{share:.1%}") for name, share in self._weights.shares_at(self._first).items()]
         return Description("MixturePlan", ("part", "weight"), rows, has_head=True)
 
     def steps(self, num_steps: int) -> PlannedSteps:
@@ -496,41 +464,39 @@ class MixturePlan(Displayed):
         # The data may end long before the number of steps, so twice as many are planned each time.
         while True:
             require_few_steps(num_steps if self._stop == "forever" else count)
-            found = self._first(count)
+            found = self._few(count)
             if len(found) < count or count == num_steps:
                 return found
             count = min(num_steps, 2 * count)
 
-    def _first(self, num_steps: int) -> PlannedSteps:
+    def _few(self, num_steps: int) -> PlannedSteps:
         """Return a number of steps, or fewer if the data end."""
-        parts = self._weights.parts(0, num_steps)
+        parts = self._weights.components(self._first, self._first + num_steps)
         counts = np.bincount(parts, minlength=len(self._plans)).tolist()
         of_parts = [plan.steps(count) for plan, count in zip(self._plans.values(), counts, strict=True)]
         # The steps are joined part by part, and sorted by their place in the mixture.
-        places = np.concatenate([np.flatnonzero(parts == part)[: len(steps)] for part, steps in enumerate(of_parts)])
-        order = np.argsort(places)
+        places = [np.flatnonzero(parts == part)[: len(steps)] for part, steps in enumerate(of_parts)]
+        order = np.argsort(np.concatenate(places))
         names = [field.name for field in dataclasses.fields(PlannedSteps) if field.name != "components"]
         columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
         # If a part has too few steps, the mixture ends before the first of these steps, or has an error there.
-        missing = len(places) if len(places) == num_steps else int(np.setdiff1d(np.arange(num_steps), places)[0])
-        end = self._end(of_parts, num_steps + 1)
+        missing = int(np.setdiff1d(np.arange(num_steps + 1), np.concatenate(places))[0])
+        end = num_steps + 1
+        if self._stop != "forever":
+            ended = [(at[steps.ends_of_sweep] + 1).tolist() for at, steps in zip(places, of_parts, strict=True)]
+            firsts = [
+                0 if is_finished else min([*of, end]) for of, is_finished in zip(ended, self._is_finished, strict=True)
+            ]
+            end = end_of_components(firsts, self._stop)
         if end > missing < num_steps:
             raise _without_data(list(self._plans)[int(parts[missing])])
         last = min(end, missing)
-        own = {name: columns["num_sequences"] * (parts[places[order]] == part) for part, name in enumerate(self._plans)}
+        own = {
+            name: columns["num_sequences"] * (parts[np.sort(np.concatenate(places))] == part)
+            for part, name in enumerate(self._plans)
+        }
         components = {name: counts[:last] for name, counts in own.items()}
         return PlannedSteps(**{name: column[:last] for name, column in columns.items()}, components=components)
-
-    def _end(self, of_parts: Sequence[PlannedSteps], later: int) -> int:
-        """Return the number of steps until the data end; `later` if they end after the steps of the parts."""
-        if self._stop == "forever":
-            return later
-        ends = []
-        for part, (steps, is_finished) in enumerate(zip(of_parts, self._is_finished, strict=True)):
-            ended = np.flatnonzero(steps.ends_of_sweep)[:1].tolist()
-            after = [self._weights.position_after(part, self._before[part] + step + 1) for step in ended]
-            ends.append(0 if is_finished else min([*after, later]))
-        return end_of_parts(ends, self._stop)
 
     def explain(self, step: int) -> ExplainedStep:
         """Return the sequences of a step. It has the number of the step in its part, and the position in its part.
@@ -542,12 +508,13 @@ class MixturePlan(Displayed):
         name = self.part_of(step)
         if self._stop != "forever" and step >= len(self.steps(step + 1)):
             raise ConfigError(f"the data end before step {step}", key="step")
-        part = list(self._plans).index(name)
-        return self._plans[name].explain(self._weights.taken_at(step)[part] - self._before[part])
+        before, now = (self._weights.taken_at(at) for at in (self._first, self._first + step))
+        part = self._weights.names.index(name)
+        return self._plans[name].explain(now[part] - before[part])
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""
-        return list(self._plans)[self._weights.part(whole_number("step", step, least=0))]
+        return self._weights.names[self._weights.component(self._first + whole_number("step", step, least=0))]
 
 
 def _turn_of(partition: Partition) -> tuple[int, int, Partition]:

@@ -23,15 +23,17 @@ from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Openin
 from cntkio.formats.corpus import Concatenation, as_deserializer, order_of_streams
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch, indices_in_table
-from cntkio.mixture.minibatches import check_parts, schedules_of
+from cntkio.mixture.minibatches import weights_of
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.omissions import omissions_of
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.storage.spans import span_at
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE, AnyTimeline, Partition, Size, Timeline
-from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights, scheduled, weights_of, with_weights
+from cntkio.timeline.mixed import MixedTimeline, with_weights
+from cntkio.timeline.schedule import Between
 from cntkio.timeline.selection import Omissions
+from cntkio.timeline.weights import Weights
 
 # Options of a source that a part leaves at these values, because the mixture decides them.
 _NO_LIMITS = {"max_samples": INFINITELY_REPEAT, "max_sweeps": INFINITELY_REPEAT}
@@ -79,7 +81,7 @@ class _Parts(Deserializer):
 class _MixedRecipe(Recipe):
     """The decisions of a mixture of sequences. A plan makes several timelines, each with its own position."""
 
-    def __init__(self, options: Mapping[str, SourceOptions], weights: tuple[Weights, ...], stop: str) -> None:
+    def __init__(self, options: Mapping[str, SourceOptions], weights: Weights, stop: str) -> None:
         self.part_options, self.weights, self.stop = options, weights, stop
         self.first_sequences: npt.NDArray[np.int64] = np.zeros(1, np.int64)
 
@@ -192,16 +194,15 @@ class SequenceMixture(MinibatchSource):
         parts: Mapping[str, tuple[MinibatchSource | Deserializer, float | Mapping[int, float]]],
         *,
         stop: Literal["first", "all", "forever"] = "first",
-        between: Literal["linear", "steps"] = "linear",
+        between: Between = "linear",
     ) -> None:
-        check_parts(parts, stop)
-        schedules = schedules_of({name: weight for name, (_, weight) in parts.items()}, list(parts), between)
+        weights = weights_of(parts, stop, between)
         options = {name: _part_options(name, source) for name, (source, _) in parts.items()}
         for source, _ in parts.values():
             if isinstance(source, MinibatchSource):
                 source.close()
         self._names = np.array(list(parts), np.str_)
-        self._mixed = _MixedRecipe(options, scheduled(schedules), stop)
+        self._mixed = _MixedRecipe(options, weights, stop)
         super().__init__(
             _Parts(options),
             # Only says whether the source is infinite: the timeline decides where the data end.
@@ -225,12 +226,10 @@ class SequenceMixture(MinibatchSource):
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each part at the source's position."""
-        counts = weights_of(self.state_dict()["timeline"]).counts
-        return {name: count / NUM_TURNS for name, count in zip(self._names.tolist(), counts, strict=True)}
+        state = self.state_dict()["timeline"]
+        return Weights.from_json(state["weights"], self._mixed.weights.names).shares_at(state["position"])
 
-    def set_weights(
-        self, weights: Mapping[str, float | Mapping[int, float]], *, between: Literal["linear", "steps"] = "linear"
-    ) -> None:
+    def set_weights(self, weights: Mapping[str, float | Mapping[int, float]], *, between: Between = "linear") -> None:
         """Change the weights of all parts from the next sequence on; in a pool, from the next pool on.
 
         Weights and `between` are as for the constructor; of a table, only what follows the position has an effect.
@@ -239,12 +238,11 @@ class SequenceMixture(MinibatchSource):
             ConfigError: A part has no weight, there is no such part, or a weight is not possible; or the source is
                 inside a pool of samples, whose end depends on what follows.
         """
-        schedules = schedules_of(weights, self._names.tolist(), between)
+        following = Weights.of(weights, self._mixed.weights.names, between)
         with self.lock.inner:  # a read of another thread comes before or after
             state = self.state_dict()
             # A move discards the minibatches that were prepared with the former weights.
-            changed = with_weights(state["timeline"], functools.partial(scheduled, schedules))
-            self.load_state_dict({**state, "timeline": changed})
+            self.load_state_dict({**state, "timeline": with_weights(state["timeline"], following)})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Unpickling calls the constructor of `MinibatchSource`, so the attributes of this class are set here.

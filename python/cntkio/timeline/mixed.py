@@ -15,9 +15,7 @@ positions, as arrays, and cut into minibatches in the core.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import heapq
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,14 +27,12 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool
 from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, Rounds, check_change
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
-from cntkio.timeline.schedule import Schedule
 from cntkio.timeline.selection import Omissions, Plan, Reads, Selection
-from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
+from cntkio.timeline.state import State, below, check_request, damaged, refused, whole
 from cntkio.timeline.timeline import POSITION, Timeline
+from cntkio.timeline.weights import Weights, end_of_components
 from cntkio.timeline.window import LARGEST_WORD, Limits
 
-NUM_TURNS = 1000
-"""Number of consecutive turns in which each part has exactly its share."""
 # A run takes the same number of calls for each part, however long it is.
 _LEAST_RUN = 2048
 # Sequences of a pool or a minibatch, which take some 40 bytes each.
@@ -44,107 +40,8 @@ _MOST_AT_ONCE = 2**26
 _Integers = npt.NDArray[np.int64]
 
 
-@functools.lru_cache(maxsize=64)
-def turns_of(counts: tuple[int, ...]) -> _Integers:
-    """Return the part of each turn, if each part has a number of turns that are spread evenly.
-
-    Turn number k of n is due at (k + 1/2) / n; earlier parts come first.
-
-    Example:
-        >>> turns_of((2, 1)).tolist()
-        [0, 1, 0]
-    """
-    due: npt.NDArray[np.float64] = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
-    turns: _Integers = np.repeat(np.arange(len(counts)), counts)[np.argsort(due, kind="stable")]
-    # All callers share the array in the cache.
-    turns.flags.writeable = False
-    return turns
-
-
-class Weights(NamedTuple):
-    """The weights from a position on.
-
-    Attributes:
-        first: The position.
-        counts: Turns of each part, 1,000 together.
-        taken: Sequences of each part before the position.
-    """
-
-    first: int
-    counts: tuple[int, ...]
-    taken: tuple[int, ...]
-
-    def part(self, position: int) -> int:
-        """Return the part with the turn at a position."""
-        return int(turns_of(self.counts)[(position - self.first) % NUM_TURNS])
-
-    def parts(self, begin: int, end: int) -> _Integers:
-        """Return the part of each position from `begin` to before `end`."""
-        return turns_of(self.counts)[(np.arange(begin, end) - self.first) % NUM_TURNS]
-
-    def taken_at(self, position: int) -> tuple[int, ...]:
-        """Return how many sequences of each part come before a position."""
-        rounds, rest = divmod(position - self.first, NUM_TURNS)
-        of_rest = np.bincount(turns_of(self.counts)[:rest], minlength=len(self.counts)).tolist()
-        columns = zip(self.taken, self.counts, of_rest, strict=True)
-        return tuple(taken + rounds * count + more for taken, count, more in columns)
-
-    def position_after(self, part: int, count: int) -> int:
-        """Return the position after sequence number `count` of a part, counted from 1 at the beginning of the data."""
-        rounds, rest = divmod(count - self.taken[part] - 1, self.counts[part])
-        return self.first + rounds * NUM_TURNS + int(np.flatnonzero(turns_of(self.counts) == part)[rest]) + 1
-
-
-# Longer ramps have longer blocks.
-_MOST_BLOCKS = 2**20
-
-
-def scheduled(schedules: Sequence[Schedule], first: int = 0, taken: Sequence[int] = ()) -> tuple[Weights, ...]:
-    """Return the weights of parts from a position on, if each part has a schedule of its weights.
-
-    Each block of 1,000 turns has the weights of its middle.
-
-    Example:
-        >>> [(one.first, one.counts) for one in scheduled([Schedule((0, 2000), (1, 3)), Schedule((0,), (1,))])]
-        [(0, (600, 400)), (1000, (714, 286)), (2000, (750, 250))]
-    """
-    found: list[Weights] = []
-    starts = [first, *sorted({position for of_one in schedules for position in of_one.points if position > first})]
-    for start, end in itertools.zip_longest(starts, starts[1:]):
-        size = NUM_TURNS * (1 if end is None else 1 + (end - start) // (NUM_TURNS * _MOST_BLOCKS))
-        is_ramp = end is not None and schedules[0].between == "linear"
-        begins = np.arange(start, end if is_ramp else start + 1, size)
-        middles = begins + (size // 2 if is_ramp else 0)
-        values = np.stack([of_one.values_at(middles) for of_one in schedules], axis=1)
-        exact = NUM_TURNS * values / values.sum(axis=1, keepdims=True)
-        counts = np.floor(exact).astype(np.int64)
-        # The parts with the largest remainders are rounded up.
-        ranks = np.argsort(np.argsort(counts - exact, axis=1, kind="stable"), axis=1)
-        counts += ranks < NUM_TURNS - counts.sum(axis=1, keepdims=True)
-        is_new = np.append(True, (counts[1:] != counts[:-1]).any(axis=1))
-        for begin, of_block in zip(begins[is_new].tolist(), counts[is_new].tolist(), strict=True):
-            before = found[-1].taken_at(begin) if found else tuple(taken) or (0,) * len(schedules)
-            found.append(Weights(begin, tuple(of_block), before))
-    return tuple(found)
-
-
-def end_of_parts(ends: Sequence[int], stop: str) -> int:
-    """Return where the data of a mixture end, if each part has delivered its first sweep at one of these positions."""
-    return min(ends) if stop == "first" else max(ends)
-
-
-def weights_of(state: Mapping[str, Any]) -> Weights:
-    """Return the weights at the position of a mixed timeline's state."""
-    first, *columns = next(entry for entry in reversed(state["weights"]) if entry[0] <= state["position"])
-    return Weights(first, *map(tuple, columns))
-
-
-def with_weights(
-    state: Mapping[str, Any], following: Callable[[int, tuple[int, ...]], Sequence[Weights]]
-) -> dict[str, Any]:
+def with_weights(state: Mapping[str, Any], following: Weights) -> dict[str, Any]:
     """Return the state of a mixed timeline with other weights from its position on; in a pool, from the next pool on.
-
-    `following` makes the weights from a position on, with the sequences of each part before it.
 
     Raises:
         ConfigError: The state is inside a pool of samples, whose end depends on what follows.
@@ -155,10 +52,8 @@ def with_weights(
             message = "the source is inside a pool of samples; change the weights where the pool ends"
             raise ConfigError(message, key="weights")
         first = state["pool_end"]
-    kept = [of_time for of_time in state["weights"] if of_time[0] < first]
-    former = weights_of({**state, "position": first})
-    made = following(first, former.taken_at(first))
-    return {**state, "weights": [*kept, *([of.first, list(of.counts), list(of.taken)] for of in made)]}
+    weights = Weights.from_json(state["weights"], following.names)
+    return {**state, "weights": weights.changed(first, following).to_json()}
 
 
 class _Run(NamedTuple):
@@ -220,7 +115,7 @@ class _Bookmark(NamedTuple):
     settings: tuple[Size, Partition] | None
     cursor: Cursor
     rounds_to_pass: int
-    weights: tuple[Weights, ...]
+    weights: Weights
     epoch_end: int | None
 
     @property
@@ -263,7 +158,7 @@ class MixedTimeline:
         first_sequences: First sequence of each part and, last, the number of sequences.
         first_chunks: First chunk of each part and, last, the number of chunks.
         chunk_starts: First sequence of each chunk and, last, the number of sequences.
-        weights: The weights from position 0 on.
+        weights: The weights of the parts.
         seed: Seed of the order of a pool's minibatches.
         stop: Whether the data end with the first part that has delivered a sweep, with the last, or never.
         omissions: Sequences that are left out from some positions on.
@@ -276,7 +171,7 @@ class MixedTimeline:
         first_sequences: Sequence[int],
         first_chunks: Sequence[int],
         chunk_starts: npt.NDArray[np.int64],
-        weights: tuple[Weights, ...],
+        weights: Weights,
         *,
         seed: int = 0,
         stop: str = "forever",
@@ -288,7 +183,7 @@ class MixedTimeline:
         self._new_parts = [*zip(timelines, first_sequences, first_chunks, strict=False)]
         self._parts = [_PartOfOrder(*part) for part in self._new_parts]
         self._lengths, self._chunk_starts = lengths, np.ascontiguousarray(chunk_starts, np.int64)
-        self._weights = weights
+        self._own = self._weights = weights
         self._seed, self._stop = seed, stop
         self.num_samples = sum(part.timeline.num_samples for part in self._parts)
         self.num_sequences, self.num_chunks = len(lengths), len(chunk_starts) - 1
@@ -312,35 +207,20 @@ class MixedTimeline:
     def end(self) -> int:
         return self._end_of(self._weights, self._epoch_end)
 
-    def _end_of(self, weights: tuple[Weights, ...], epoch_end: int | None) -> int:
+    def _end_of(self, weights: Weights, epoch_end: int | None) -> int:
         """Return the position at which the data end; without an end, the last position to which all parts can go."""
         if epoch_end is not None or self._stop == "forever":
             return self._last if epoch_end is None else min(epoch_end, self._last)
-        ends = []  # for each part the position at which it has delivered its first sweep
-        for index, part in enumerate(self._parts):
-            # Later weights begin after the part has finished its first sweep.
-            last = next(of_time for of_time in reversed(weights) if of_time.taken[index] < part.timeline.num_sequences)
-            ends.append(last.position_after(index, part.timeline.num_sequences))
-        return min(self._last, end_of_parts(ends, self._stop))
-
-    def _weights_at(self, position: int) -> Weights:
-        return next(of_time for of_time in reversed(self._weights) if of_time.first <= position)
-
-    def _parts_between(self, begin: int, end: int) -> _Integers:
-        """Return the part of each position."""
-        found, until = [], end
-        for of_time in reversed(self._weights):
-            first = max(begin, of_time.first)
-            if first < until:
-                found.append(of_time.parts(first, until))
-                until = first
-        return np.concatenate(found[::-1]) if found else np.empty(0, np.int64)
+        # For each part the position at which it has delivered its first sweep.
+        sizes = [part.timeline.num_sequences for part in self._parts]
+        ends = [weights.position_after(part, size) for part, size in enumerate(sizes)]
+        return min(self._last, end_of_components(ends, self._stop))
 
     def _prepared(self) -> _Run:
         """Return the run that was computed; after a move, an empty run at the position."""
         position = self.at.position
         if self._run is None or not self._run.first <= position <= self._run.end:
-            for part, number in zip(self._parts, self._weights_at(position).taken_at(position), strict=True):
+            for part, number in zip(self._parts, self._weights.taken_at(position), strict=True):
                 part.go_to(number)
             empty = np.empty(0, np.int64)
             self._run = _Run(position, empty, empty, empty.astype(np.uint32), empty.astype(np.bool_))
@@ -359,11 +239,11 @@ class MixedTimeline:
         return run.between(first, until), until == end
 
     def _following(self, begin: int, end: int) -> _Run:
-        parts = self._parts_between(begin, end)
+        parts = self._weights.components(begin, end)
         # Stable, so that the sequences of a part keep their order.
         by_part = np.argsort(parts, kind="stable")
         counts = np.bincount(parts, minlength=len(self._parts)).tolist()
-        taken = self._weights_at(begin).taken_at(begin)
+        taken = self._weights.taken_at(begin)
         sequences, chunks = np.empty((2, len(parts)), np.int64)
         ends = np.zeros(len(parts), np.bool_)
         first = 0
@@ -521,7 +401,7 @@ class MixedTimeline:
         return self._plan
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
-        counts = self._weights_at(self._prepared().end).counts
+        counts = self._weights.counts_at(self._prepared().end)
 
         def ahead(index: int, part: _PartOfOrder) -> Iterator[tuple[float, int]]:
             due = 0.0
@@ -583,14 +463,18 @@ class MixedTimeline:
         state = State(position, bookmark.settings, None, None, bookmark.rounds_to_pass, 0, batch).to_json()
         if batch:
             state["pool_end"] = bookmark.cursor.index
-        return {**state, "weights": [[first, list(counts), list(taken)] for first, counts, taken in bookmark.weights]}
+        return {**state, "weights": bookmark.weights.to_json()}
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         position, settings, _, _, rounds_to_pass, _, batch = State.from_json(state)
-        weights = tuple(self._weights_of(entry) for entry in items("weights", state.get("weights")))
-        firsts = [of_time.first for of_time in weights]
-        if firsts[:1] != [0] or any(one >= other for one, other in itertools.pairwise(firsts)):
-            raise damaged("weights", state.get("weights"), "weights from position 0 on, in ascending order")
+        saved = Weights.from_json(state.get("weights"), self._own.names)
+        if saved.first:
+            raise damaged("weights", state.get("weights"), "weights from position 0 on")
+        free = whole("pool_end", state.get("pool_end", position), least=position) if batch else position
+        weights = self._own.resumed(saved, free)
+        if batch and weights != saved and settings is not None and "pool_unit" in state["minibatch_size"]:
+            message = "the state is inside a pool of samples, whose end depends on the tables of weights"
+            raise CheckpointError(f"{message}; open the mixture with the tables of the state", saved=state["weights"])
         before = self.bookmark()
         try:
             if weights != self._weights:
@@ -608,18 +492,6 @@ class MixedTimeline:
             if isinstance(error, ConfigError):
                 raise refused(state, error) from error
             raise
-
-    def _weights_of(self, entry: Any) -> Weights:
-        """Read the weights of a state."""
-        columns = items("weights", entry)
-        if len(columns) != 3:
-            raise damaged("weights", entry, "a position, turns, and sequences before the position")
-        first = whole("weights", columns[0], 2**62)
-        counts = tuple(wholes("weights", columns[1], [1] * len(self._parts)))
-        taken = tuple(wholes("weights", columns[2], [0] * len(self._parts)))
-        if sum(counts) != NUM_TURNS or sum(taken) != first:
-            raise damaged("weights", entry, f"{NUM_TURNS} turns, and as many sequences as the position")
-        return Weights(first, counts, taken)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
