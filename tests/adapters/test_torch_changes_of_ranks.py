@@ -36,6 +36,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from cntkio.arrow import ArrowDeserializer, write_parquet  # noqa: E402
 from cntkio.torch import MinibatchDataset  # noqa: E402
+from support.gloo import in_ranks, of_all_ranks, of_first_rank  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=1), y=StreamDef(field="y", shape=9, is_sparse=True))
@@ -208,6 +209,58 @@ def random_job(kinds: dict[str, Make], seed: int) -> tuple[list[Any], list[Any],
 def test_random_changes_of_ranks_leave_every_minibatch_as_it_is(kinds: dict[str, Make], seed: int) -> None:
     did, found, expected = random_job(kinds, seed)
     assert found == expected, did
+
+
+def steps_of_process(make: Make, size: Any, plan: list[tuple[int, int, bool]]) -> list[Any]:
+    """Return all sequences of each step of a job of the first processes of the group, whose number changes.
+
+    Args:
+        plan: For every two steps the number of processes, the rank of process 0, and whether the first step is taken
+            back once.
+    """
+    me, dataset, running, found = torch.distributed.get_rank(), None, iter(()), list[Any]()
+    for count, first_rank, fails in plan:
+        state = of_first_rank(None if dataset is None else dataset.state_dict())
+        if me >= count:
+            dataset = None
+        elif dataset is None:
+            dataset = MinibatchDataset(make(), size, partition="global", rank=0, world_size=1)
+            if state is not None:
+                dataset.load_state_dict(state)
+            running = iter(dataset)
+        if dataset is not None:
+            dataset.set_ranks((me + first_rank) % count, count)
+        for is_kept in ([False] if fails else []) + [True, True]:
+            minibatch = None if dataset is None else next(running, None)
+            shares = of_all_ranks(None if minibatch is None else parts_of(minibatch))[:count]
+            if not is_kept and dataset is not None:
+                dataset.load_state_dict(state)
+                running = iter(dataset)
+            elif is_kept:
+                found.append(None if None in shares else sorted(sequence for share in shares for sequence in share))
+    return found
+
+
+@pytest.mark.parametrize(("kind", "size"), [("ctf", "budget"), ("cbf", "rows"), ("mixture", "samples")])
+def test_ranks_that_are_processes_come_and_go(kinds: dict[str, Make], kind: str, size: str, tmp_path: Path) -> None:
+    plan = [(4, 0, False), (3, 1, True), (1, 0, False), (2, 1, True)]
+    expected = whole(kinds[kind], SIZES[size])[:8]
+    for found in in_ranks(tmp_path, 4, steps_of_process, kinds[kind], SIZES[size], plan):
+        assert [[*map(tuple, step)] for step in found] == expected
+
+
+@pytest.mark.parametrize("seed", range(rounds(9)))
+def test_random_processes_come_and_go(kinds: dict[str, Make], seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    kind, size = chance.choice([*kinds.keys() - {"ctf in order"}]), chance.choice([*SIZES])
+    counts = [chance.randint(1, 4) for _ in range(8)]
+    plan = [
+        (count, chance.randrange(count), number > 0 and chance.random() < 0.3) for number, count in enumerate(counts)
+    ]
+    expected = whole(kinds[kind], SIZES[size])
+    for found in in_ranks(tmp_path, 4, steps_of_process, kinds[kind], SIZES[size], plan):
+        number = found.index(None) if None in found else len(found)
+        assert [[*map(tuple, step)] for step in found[:number]] == expected[:16], (kind, size, plan)
 
 
 @pytest.mark.parametrize("is_persistent", [False, True])

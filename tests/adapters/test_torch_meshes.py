@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from cntkio.torch import JobState, MinibatchDataset, place_in_mesh  # noqa: E402
+from support.gloo import in_ranks, of_all_ranks  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
@@ -109,3 +110,52 @@ def test_one_saved_state_loads_on_any_number_of_ranks(corpus: Path, tmp_path: Pa
     for wrong in ({"data": "{"}, {}, {"data": 5}, None, [], "data"):
         with pytest.raises(CheckpointError, match="expected the text of its state_dict"):
             JobState(ranks[0]).load_state_dict(wrong)  # type: ignore[arg-type]
+
+
+def rows_in_mesh(path: Path, second: str, kind: str) -> list[Any]:
+    """Return what all ranks of a mesh of 2 by 2 processes read at each step, with their places."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", second))
+    place = place_in_mesh(mesh, **{"divide": ["dp"], kind: [second]})
+    found = []
+    for rows in new(path, layout="rows", mesh=place):
+        cells = {name: rows[name].tolist() for name in ("x", "segment_ids", "position_ids", "cu_seqlens")}
+        found.append(of_all_ranks({**cells, "place": mesh.get_coordinate(), "keys": rows.keys_of_sequences.tolist()}))
+    return found
+
+
+@pytest.mark.parametrize(("second", "kind"), [("tp", "share"), ("cp", "split")])
+def test_processes_in_a_mesh_read_the_rows_of_one_rank(corpus: Path, second: str, kind: str, tmp_path: Path) -> None:
+    whole = [[*new(corpus, layout="rows", rank=dp, world_size=2)] for dp in range(2)]
+    answers = in_ranks(tmp_path, 4, rows_in_mesh, corpus, second, kind)
+    assert answers == answers[:1] * 4 and len(answers[0]) == len(whole[0])
+    for number, ranks in enumerate(answers[0]):
+        for rank, found in enumerate(ranks):
+            dp, at = found["place"]
+            rows = whole[dp][number]
+            assert (2 * dp + at, found["keys"]) == (rank, rows.keys_of_sequences.tolist())
+            # Of 4 slices, rank 0 has the first and the last.
+            cells = slice(None) if kind == "share" else [[0, 1, 6, 7], [2, 3, 4, 5]][at]
+            for name in ("x", "segment_ids", "position_ids"):
+                assert found[name] == rows[name][:, cells].tolist()
+            assert found["cu_seqlens"] == rows["cu_seqlens"].tolist()
+
+
+def saved_after_two_steps(path: Path, folder: Path) -> None:
+    dataset = new(path)
+    for _ in zip(range(2), dataset, strict=False):
+        pass
+    dcp.save({"data": JobState(dataset)}, checkpoint_id=folder)
+
+
+def keys_after(path: Path, folder: Path) -> list[Any]:
+    """Return the keys of all ranks at each step after the saved step."""
+    dataset = new(path)
+    dcp.load({"data": JobState(dataset)}, checkpoint_id=folder)
+    return [sorted(key for share in of_all_ranks(one.keys_of_sequences.tolist()) for key in share) for one in dataset]
+
+
+def test_the_state_that_four_processes_save_loads_on_other_numbers(corpus: Path, tmp_path: Path) -> None:
+    expected = [sorted(one.keys_of_sequences.tolist()) for one in new(corpus, rank=0, world_size=1)]
+    in_ranks(tmp_path, 4, saved_after_two_steps, corpus, tmp_path / "step2")
+    for count in (1, 2, 3, 5):
+        assert in_ranks(tmp_path, count, keys_after, corpus, tmp_path / "step2") == [expected[2:]] * count
