@@ -56,7 +56,14 @@ class PackedRows:
 
 
 @suggests_keywords
-def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split: bool = False) -> PackedRows:
+def packed(
+    minibatch: Minibatch,
+    length: int,
+    *,
+    rows: int | None = None,
+    split: bool = False,
+    part: tuple[int, int] = (0, 1),
+) -> PackedRows:
     """Fill rows with the sequences of a minibatch, in their order.
 
     Args:
@@ -66,10 +73,13 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
         rows: Number of rows; None: as many as needed.
         split: Let a sequence that does not fit in the rest of its row continue in the next row, so that only the end of
             the last row is empty. Otherwise it begins the next row.
+        part: Index and number of the ranks that share each row, as for context parallelism. Rank r of n gets slices r
+            and 2n-1-r of 2n equal slices, so that causal attention costs all ranks the same; `cu_seqlens` is of the
+            whole rows.
 
     Raises:
         ConfigError: The minibatch is empty or does not fit; or a stream has other lengths, or is sparse and not
-            one-hot.
+            one-hot; or ranks cannot share the rows.
 
     Example:
         >>> from cntkio import Budget, CTFDeserializer, MinibatchSource, infer_streams
@@ -99,7 +109,20 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
         message = f"the minibatch needs {counted(needed, 'row')} of {length}, but rows is {rows}; {advice}"
         raise ConfigError(message, key="rows")
     _require_room(rows, length)
-    return _filled(samples, begins, rows, length)
+    return _filled(samples, begins, rows, length, columns=_columns_of(part, length))
+
+
+def _columns_of(part: tuple[int, int], length: int) -> npt.NDArray[np.int64] | None:
+    """Return the columns of a rank's two slices of each row; None: all columns."""
+    index, count = part
+    whole_number("part", count, least=1)
+    if not 0 <= whole_number("part", index) < count or (count > 1 and length % (2 * count)):
+        what = f"part is {part}, and a row has {length} cells; expected an index below the number of ranks, and"
+        raise ConfigError(f"{what} {2 * count} equal slices", key="part")
+    if count == 1:
+        return None
+    size = length // (2 * count)
+    return np.concatenate([np.arange(begin, begin + size) for begin in (index * size, length - (index + 1) * size)])
 
 
 def _require_room(rows: int, length: int) -> None:
@@ -177,9 +200,14 @@ def _samples_of(minibatch: Minibatch) -> _Samples:
 
 
 def _filled(
-    samples: _Samples, begins: npt.NDArray[np.int64], rows: int, length: int, own: slice = slice(None)
+    samples: _Samples,
+    begins: npt.NDArray[np.int64],
+    rows: int,
+    length: int,
+    own: slice = slice(None),
+    columns: npt.NDArray[np.int64] | None = None,
 ) -> PackedRows:
-    """Put each sequence into the cells from its `begins` on, and return the `own` rows."""
+    """Put each sequence into the cells from its `begins` on, and return the `own` rows, and in them the `columns`."""
     lengths = samples.lengths
     in_sequence = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     cells = np.repeat(begins, lengths) + in_sequence
@@ -200,14 +228,25 @@ def _filled(
     position_ids[empty] = empty - np.maximum.accumulate(np.where(begins_segment[empty], empty, 0))
 
     def in_rows(of_cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.ascontiguousarray(of_cells.reshape(rows, length, *of_cells.shape[1:])[own])
+        of_rows = of_cells.reshape(rows, length)[own]
+        return np.ascontiguousarray(of_rows if columns is None else of_rows[:, columns])
 
+    # Only samples of own cells are copied.
+    shape: tuple[int, ...] = (rows, length)
+    kept: Any = slice(None)
+    if columns is not None or own != slice(None):
+        own_cells = in_rows(np.arange(num_cells))
+        shape, places = own_cells.shape, np.full(num_cells, -1)
+        places[own_cells] = np.arange(own_cells.size).reshape(shape)
+        kept = np.flatnonzero(places[cells] >= 0)
+        cells = places[cells[kept]]
     values = {}
     for name, of_stream in samples.values.items():
-        filled = np.zeros((num_cells, *of_stream.shape[1:]), of_stream.dtype)
-        filled[cells] = of_stream
-        values[name] = in_rows(filled)
-    cu_seqlens = np.flatnonzero(np.append(in_rows(begins_segment[:-1]), True)).astype(np.int32)
+        filled = np.zeros((shape[0] * shape[1], *of_stream.shape[1:]), of_stream.dtype)
+        filled[cells] = of_stream[kept]
+        values[name] = filled.reshape(*shape, *of_stream.shape[1:])
+    of_whole_rows = begins_segment[:-1].reshape(rows, length)[own]
+    cu_seqlens = np.flatnonzero(np.append(of_whole_rows, True)).astype(np.int32)
     return PackedRows(values, samples.of_sequences, in_rows(segment_ids), in_rows(position_ids), cu_seqlens)
 
 

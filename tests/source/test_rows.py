@@ -89,6 +89,35 @@ def test_rows_hold_every_sample_of_a_budget_once(
     assert sorted(delivered) == list(range(len(lengths)))
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_ranks_that_share_rows_have_every_cell_once(folder: Path, split: bool) -> None:
+    with make(folder, [1 + key * 7 % 11 for key in range(40)]) as source:
+        for minibatch in source.minibatches(Budget(rows=3, row_length=24, pool=20)):
+            whole = packed(minibatch, 24, rows=3, split=split)
+            for count in (1, 2, 3, 4, 6, 12):
+                parts = [packed(minibatch, 24, rows=3, split=split, part=(rank, count)) for rank in range(count)]
+                for of_cells in (
+                    lambda found: found.values["w"],
+                    lambda found: found.values["x"],
+                    lambda found: found.segment_ids,
+                    lambda found: found.position_ids,
+                ):
+                    halves = [np.split(of_cells(part), 2, axis=1) for part in parts]
+                    slices = [head for head, _ in halves] + [tail for _, tail in reversed(halves)]
+                    assert (np.concatenate(slices, axis=1) == of_cells(whole)).all()
+                for part in parts:
+                    assert (part.cu_seqlens == whole.cu_seqlens).all()
+                    assert (part.of_sequences["y"] == whole.of_sequences["y"]).all()
+
+
+@pytest.mark.parametrize("part", [(2, 2), (-1, 2), (0, 5), (0, 0), (0.5, 2), (0, True)])
+def test_parts_of_rows_that_are_impossible_are_errors(folder: Path, part: Any) -> None:
+    with make(folder, [3, 4]) as source:
+        minibatch = source.next_minibatch(7)
+    with pytest.raises(ConfigError, match="part"):
+        packed(minibatch, 24, part=part)
+
+
 def test_balanced_ranks_have_rows_of_their_own(folder: Path) -> None:
     lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()
     counts = []

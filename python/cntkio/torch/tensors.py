@@ -26,7 +26,7 @@ from cntkio.minibatch import (
     checked_minibatch,
     sources_of,
 )
-from cntkio.rows import PackedRows, packed
+from cntkio.rows import packed
 from cntkio.streams import StreamInformation
 
 Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padded_ids", "nested_ids"]
@@ -363,14 +363,9 @@ def in_rows(
     """Return the arrays of `cntkio.packed` as tensors, by the names of streams and of attributes of `PackedRows`.
 
     Args:
-        part: Index and number of the ranks that share each row. Rank r of n gets slices r and 2n-1-r of 2n equal
-            slices, so that causal attention costs all ranks the same; `cu_seqlens` is of the whole rows.
+        part: As for `cntkio.packed`.
     """
-    found = packed(minibatch, length, rows=rows)
-    if part[1] > 1:
-        in_cells = {name: _slices(array, *part) for name, array in found.values.items()}
-        ids = _slices(found.segment_ids, *part), _slices(found.position_ids, *part)
-        found = PackedRows(in_cells, found.of_sequences, *ids, found.cu_seqlens)
+    found = packed(minibatch, length, rows=rows, part=part)
     streams = {**found.of_sequences, **found.values}
     of_cells = {name: getattr(found, name) for name in ("segment_ids", "position_ids", "cu_seqlens")}
     if same := [name for name in of_cells if name in streams]:
@@ -379,14 +374,6 @@ def in_rows(
     facts = minibatch.keys_of_sequences, minibatch.num_sequences, minibatch.end_of_sweep, None, minibatch.source
     delivered = _finished(tensors, *facts)
     return delivered if device is None else delivered.to(device)
-
-
-def _slices(cells: npt.NDArray[Any], index: int, count: int) -> npt.NDArray[Any]:
-    """Return one slice near the head and one near the tail of each row, together a `count`-th of it."""
-    size = cells.shape[1] // (2 * count)
-    last = 2 * count - 1 - index
-    both = cells[:, index * size : (index + 1) * size], cells[:, last * size : (last + 1) * size]
-    return np.concatenate(both, axis=1)
 
 
 class Collate:
