@@ -44,8 +44,8 @@ $(TRAINERS)/.tools: pyproject.toml
 	$(TRAINERS)/bin/python -m pip install -q "pip>=25.1" && $(TRAINERS)/bin/python -m pip install -q --group trainers
 	touch $@
 
-test-trainers: build $(TRAINERS)/.tools ## install Lightning, Transformers, Accelerate, torchtitan, Flax and Grain, and kill jobs in them
-	PYTHONPATH=python $(TRAINERS)/bin/python -m pytest tests/trainers
+test-trainers: build $(TRAINERS)/.tools ## install seven trainers, such as Lightning, Transformers and torchft, and kill jobs in them
+	PYTHONPATH=$(CURDIR)/python $(TRAINERS)/bin/python -m pytest tests/trainers
 
 # Java must be installed already.
 test-spark: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install PySpark, and run the tests that need it; Java must be installed

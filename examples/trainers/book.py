@@ -38,15 +38,20 @@ def tagger() -> nn.Module:
     return nn.Sequential(nn.Embedding(1323, 16), nn.Linear(16, 3)).double()
 
 
-def losses(model: nn.Module, minibatch: TensorMinibatch) -> tuple[Tensor, float]:
-    """Return the loss to differentiate on this rank, and the mean loss of the words of all ranks."""
+def total_loss(model: nn.Module, minibatch: TensorMinibatch) -> tuple[Tensor, Tensor]:
+    """Return the sum of the losses of this rank's words, and their number."""
     words, classes = minibatch["words"], minibatch["casings"]
     if "segment_ids" in minibatch:
         mask = minibatch["segment_ids"] > 0
     else:
         mask, words, classes = words.mask, words.values, classes.values
-    loss = cross_entropy(model(words)[mask], classes[mask].long(), reduction="sum")
-    total = torch.stack([loss.detach(), mask.sum()])
+    return cross_entropy(model(words)[mask], classes[mask].long(), reduction="sum"), mask.sum()
+
+
+def losses(model: nn.Module, minibatch: TensorMinibatch) -> tuple[Tensor, float]:
+    """Return the loss to differentiate on this rank, and the mean loss of the words of all ranks."""
+    loss, words = total_loss(model, minibatch)
+    total = torch.stack([loss.detach(), words])
     count = 1
     if ranks.is_initialized():
         count = ranks.get_world_size()

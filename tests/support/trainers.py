@@ -15,11 +15,12 @@ TESTED = {
     "transformers": _ALL,
     "accelerate": _ALL,
     "torchtitan": _ALL,
+    "torchft": _ALL,
     "flax": _ALL - {"ranks"},
     "grain": {"samples", "mixture"},
 }
-PACKAGES = {name: name for name in TESTED} | {"flax": "orbax", "grain": "orbax"}
-"""The module without which the program of a trainer does not run."""
+PACKAGES = {name: name for name in TESTED if name != "torchft"} | {"flax": "orbax", "grain": "orbax"}
+"""The module without which the program of a trainer does not run. test_torchft.py kills replicas, not the whole job."""
 
-KINDS = [(name, kind) for name, tested in TESTED.items() for kind in sorted(tested - {"ranks"})]
+KINDS = [(name, kind) for name in PACKAGES for kind in sorted(TESTED[name] - {"ranks"})]
 ELASTIC = [(name, kind) for name, kind in KINDS if "ranks" in TESTED[name]]
