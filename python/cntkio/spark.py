@@ -1,8 +1,9 @@
-"""Corpora as data frames of Spark: `spark.read.format("cntkio.ctf")`. (docs/spark.md)
+"""Corpora as data frames of Spark, and back: `spark.read.format("cntkio.ctf")`. (docs/spark.md)
 
 ::
 
     corpus ──> CorpusChunks ──> input partitions: runs of consecutive chunks ──> Arrow record batches
+    data frame ──> a file of each task, in a folder beside the final one ──> the folder gets its name when all are done
 
 An input partition holds a small value, the chunks, and opens the corpus where it is read. Index caches travel with the
 reader to machines that lack them. Only this module imports PySpark.
@@ -10,16 +11,27 @@ reader to machines that lack them. Only this module imports PySpark.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     import pyarrow as pa
+    from pyarrow.fs import FileSelector, FileSystem, FileType, FSSpecHandler, LocalFileSystem, PyFileSystem
+    from pyspark import TaskContext
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        InputPartition,
+        WriterCommitMessage,
+    )
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 except ModuleNotFoundError as error:
@@ -27,11 +39,12 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(what, name=error.name) from None
 
 from cntkio.arguments import there_are, whole_number
-from cntkio.arrow import KEY, RecordBatches, signed
+from cntkio.arrow import KEY, ArrowDeserializer, RecordBatches, signed
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.cbf import CBFDeserializer, write_cbf
+from cntkio.formats.ctf import CTFDeserializer, infer_streams, write_ctf
 from cntkio.formats.pieces import CorpusChunks, corpus_chunks
+from cntkio.formats.written_files import OutputFolder
 from cntkio.storage.file_lists import absolute_names, in_one_text
 from cntkio.storage.index_cache import CacheCopy
 from cntkio.storage.names import FileNames
@@ -42,6 +55,7 @@ __all__ = ["CBFSource", "CTFSource", "register"]
 
 _MOST_PARTITIONS = 200
 _OF_COLUMNS = ("key", "flat", "ids")
+_OF_WRITERS = ("key", "one_hot", "renumber", "shapes")
 _MOST_BYTES_OF_CACHES = 64 << 20
 """Tasks get copies of the index caches up to this total size, because each task gets a copy of all."""
 
@@ -59,6 +73,24 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(source)
 
 
+class _Opened(NamedTuple):
+    """A corpus to read.
+
+    Attributes:
+        chunks: Its chunks.
+        form: Options of `RecordBatches`.
+        schema: The columns that are read.
+        num_parts: The most tasks.
+        index_caches: The files of its index caches.
+    """
+
+    chunks: CorpusChunks
+    form: dict[str, Any]
+    schema: pa.Schema
+    num_parts: int
+    index_caches: list[Path]
+
+
 class CTFSource(DataSource):  # type: ignore[misc]
     """A text: `spark.read.format("cntkio.ctf").load(path)`. A row is a sequence; columns as for `RecordBatches`.
 
@@ -69,6 +101,11 @@ class CTFSource(DataSource):  # type: ignore[misc]
     default they are inferred. ``columns`` is a list of streams: only these are read, without complaints about sequences
     that lack one, since Spark does not tell a source in Python which columns a query needs. ``remote`` has the
     arguments of `Remote`. ``num_partitions`` is the number of tasks: by default one for each chunk, at most 200.
+
+    `frame.write.format("cntkio.ctf").mode("append").save(folder)` writes each part of a data frame as a file of a
+    folder that has no files yet; ``mode("overwrite")`` replaces the folder. Options are ``shapes``, ``one_hot`` and
+    ``key`` of `ArrowDeserializer`, ``renumber`` of `write_ctf`, and ``remote``. The folder is there when all tasks are
+    done, or not at all; in a store, a driver that is killed while it moves the files leaves some of them.
 
     Raises:
         ConfigError: The path is missing, or an option is invalid.
@@ -88,15 +125,21 @@ class CTFSource(DataSource):  # type: ignore[misc]
         texts = [str(path) for path in paths] if isinstance(paths, list) else in_one_text(options["path"])
         if "remote" in given:
             given["remote"] = Remote(**_arguments("remote", given["remote"], '{"num_requests": 16}'))
-        path = absolute_names(texts, given.get("remote"))
-        self._num_parts = whole_number("num_partitions", given.pop("num_partitions", _MOST_PARTITIONS), least=1)
-        self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
+        self._texts, self._given = [texts] if isinstance(texts, str) else texts, given
+
+    @cached_property
+    def _corpus(self) -> _Opened:
+        given = self._given.copy()
+        path = absolute_names(self._texts, given.get("remote"))
+        form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
         definitions = _streams(given.pop("streams")) if "streams" in given else None
         columns = given.pop("columns", None)
-        self._chunks, self._index_caches = self._opened(path, definitions, given, columns)
-        schema = signed(RecordBatches(self._chunks, **self._form).schema)
-        names = _chosen(columns, [stream.name for stream in self._chunks.streams])
-        self._schema = pa.schema([field for field in schema if field.name in {self._form["key"], *names}])
+        num_parts = whole_number("num_partitions", given.pop("num_partitions", _MOST_PARTITIONS), least=1)
+        chunks, index_caches = self._opened(path, definitions, given, columns)
+        schema = signed(RecordBatches(chunks, **form).schema)
+        names = _chosen(columns, [stream.name for stream in chunks.streams])
+        schema = pa.schema([field for field in schema if field.name in {form["key"], *names}])
+        return _Opened(chunks, form, schema, num_parts, index_caches)
 
     @classmethod
     def name(cls) -> str:
@@ -115,13 +158,30 @@ class CTFSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """Return the columns."""
-        return from_arrow_schema(self._schema)
+        return from_arrow_schema(self._corpus.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return an object that reads the corpus."""
-        are_small = sum(path.stat().st_size for path in self._index_caches) <= _MOST_BYTES_OF_CACHES
-        caches = [(CacheCopy(path), path.read_bytes()) for path in self._index_caches] if are_small else []
-        return _Reader(self._chunks, self._form, self._schema, self._num_parts, caches)
+        chunks, form, read, num_parts, index_caches = self._corpus
+        are_small = sum(path.stat().st_size for path in index_caches) <= _MOST_BYTES_OF_CACHES
+        caches = [(CacheCopy(path), path.read_bytes()) for path in index_caches] if are_small else []
+        return _Reader(chunks, form, read, num_parts, caches)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return an object that writes a data frame.
+
+        Raises:
+            ConfigError: An option is not known, or the folder is in memory, which the tasks do not see.
+            FileExistsError: The folder has files, and is not to be replaced.
+        """
+        options = self._given.copy()
+        remote = options.pop("remote", None)
+        for name in options:
+            if name not in _OF_WRITERS:
+                raise ConfigError(f"{self.name()} has no option {name!r} of writers{there_are(name, _OF_WRITERS)}")
+        if len(self._texts) != 1:
+            raise ConfigError(f"{self.name()}: {len(self._texts)} paths; expected one folder", key="path")
+        return _Writer(self.name().rpartition(".")[2], OutputFolder(self._texts[0], remote), options, overwrite)
 
 
 class CBFSource(CTFSource):
@@ -160,6 +220,67 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
             except pa.ArrowInvalid as error:
                 what = f"{partition.value.name}: a key is too large for Spark, which has no unsigned numbers ({error})"
                 raise CorpusError(f"{what}; leave the keys out with the option key='null'") from None
+
+
+@dataclasses.dataclass
+class _Message(WriterCommitMessage):  # type: ignore[misc]
+    name: str | None  # of the file that a task has written; None: the task has no rows
+
+
+class _Writer(DataSourceArrowWriter):  # type: ignore[misc]
+    def __init__(self, form: str, folder: OutputFolder, options: dict[str, Any], overwrite: bool) -> None:
+        if not overwrite:
+            folder.require_empty("an empty folder, or mode('overwrite')")
+        self._form, self._folder, self._options = form, folder, options
+        self._ending = f".cntkio-{secrets.token_hex(8)}.part"
+        self._staged = OutputFolder(f"{folder.path}{self._ending}", folder.remote)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        first = next(iterator, None)
+        if first is None:
+            return _Message(None)
+        options, task = self._options.copy(), TaskContext.get()
+        # A task that Spark repeats, or runs twice, writes a file of its own.
+        name = f"{task.partitionId():06}-{task.taskAttemptId()}.{self._form}"
+        numbers = {"renumber": options.pop("renumber")} if "renumber" in options else {}
+        rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], iterator))
+        data = ArrowDeserializer(rows, **options)
+        data.label = f"data frame, part {task.partitionId()}"
+        self._staged.begin()
+        writers: dict[str, Callable[..., None]] = {"ctf": write_ctf, "cbf": write_cbf}
+        writers[self._form](self._staged.file(name), data, remote=self._staged.remote, **numbers)
+        return _Message(name)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        names = [message.name for message in messages if message is not None and message.name is not None]
+        if not names:
+            raise CorpusError(f"{self._folder.path}: no sequence to write")
+        system, path = _file_system(self._folder)
+        staged, former = f"{path}{self._ending}", f"{path}{self._ending}.former"
+        for info in system.get_file_info(FileSelector(staged)):
+            if info.base_name not in names:
+                system.delete_file(info.path)
+        is_replaced = system.get_file_info(path).type != FileType.NotFound
+        if is_replaced:
+            system.move(path, former)
+        system.move(staged, path)
+        if is_replaced:
+            system.delete_dir(former)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        system, path = _file_system(self._folder)
+        if system.get_file_info(f"{path}{self._ending}").type != FileType.NotFound:
+            system.delete_dir(f"{path}{self._ending}")
+
+
+def _file_system(folder: OutputFolder) -> tuple[FileSystem, str]:
+    """Return the file system of a folder, and its path there."""
+    if not folder.is_remote:
+        return LocalFileSystem(), folder.path
+    from fsspec.core import url_to_fs  # late: only stores need it
+
+    system, path = url_to_fs(folder.path, **(folder.remote or Remote()).storage_options)
+    return PyFileSystem(FSSpecHandler(system)), path
 
 
 def _chosen(columns: object, known: Collection[str]) -> Collection[str]:

@@ -46,9 +46,39 @@ def main(folder: Path) -> dict[str, object]:
     found["wrong"] = error_of(lambda: read(spark, text, chunk_size_in_bytes=0))
     found["list"] = read(spark, [str(text), str(folder / "elsewhere" / "a.ctf.gz")], keys="per_file")[::499]
     found["mistakes"] = mistakes(text)
+    found["written"] = written(spark, folder)
     if importlib.util.find_spec("aiohttp") is not None:
         found |= of_stores(spark, text.read_bytes())
     spark.stop()
+    return found
+
+
+def written(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """Write rows as both formats, replace them, and fail; return what is in the folders afterwards."""
+    found: dict[str, Any] = {}
+    rows = [(key, [[float(key), 1.0], [0.0, float(key)]], [key % 9]) for key in range(50)]
+    frame = spark.createDataFrame(rows, "key long, x array<array<float>>, s array<int>").repartition(2)
+    options = {"shapes": json.dumps({"x": 2}), "one_hot": json.dumps({"s": 9})}
+    for form, name in (("text", "ctf"), ("binary", "cbf")):
+        target = folder / f"{name} out"
+        target.mkdir()  # an empty folder is none
+        frame.write.format(f"cntkio.{name}").options(**options).mode("append").save(str(target))
+        found[f"{form} files"] = len(list(target.glob(f"*.{name}")))
+        again = spark.read.format(f"cntkio.{name}").load(str(target / f"*.{name}"))
+        found[form] = sorted(row["key"] for row in again.collect())
+    writer = frame.limit(3).write.format("cntkio.ctf").options(**options)
+    target = folder / "ctf out"
+    found["appended"] = error_of(lambda: writer.mode("append").save(str(target)))
+    writer.mode("overwrite").save(str(target))
+    found["replaced"] = [one.read_text().count("|x") for one in target.iterdir()]
+    wrong = frame.write.format("cntkio.ctf").options(shapes='{"x": 3}', one_hot='{"s": 9}')
+    found["wrong"] = error_of(lambda: wrong.mode("overwrite").save(str(target)))
+    found["after"] = [one.read_text().count("|x") for one in target.iterdir()]
+    found["empty"] = error_of(
+        lambda: frame.where("key < 0").write.format("cntkio.ctf").mode("append").save(f"{target}2")
+    )
+    found["option"] = error_of(lambda: writer.option("shape", "2").mode("append").save(f"{target}2"))
+    found["left"] = sorted(one.name for one in folder.iterdir() if "out" in one.name)
     return found
 
 

@@ -54,6 +54,24 @@ def test_an_impossible_option_is_named(found: Any) -> None:
     assert "chunk_size_in_bytes is 0; expected at least 1" in found["wrong"]
 
 
+def test_a_data_frame_is_written_with_a_file_for_each_part(found: Any) -> None:
+    written = found["written"]
+    assert written["text"] == written["binary"] == list(range(50))
+    assert written["text files"] == written["binary files"] == 2
+
+
+def test_a_write_that_fails_leaves_the_folder_as_it_was(found: Any) -> None:
+    written = found["written"]
+    assert "not all samples have 3 values" in written["wrong"] and "no sequence to write" in written["empty"]
+    assert written["replaced"] == written["after"] == [6]
+    assert written["left"] == ["cbf out", "ctf out"]
+
+
+def test_a_folder_with_files_is_replaced_only_if_asked(found: Any) -> None:
+    assert "expected an empty folder, or mode('overwrite')" in found["written"]["appended"]
+    assert "has no option 'shape' of writers" in found["written"]["option"]
+
+
 def test_several_paths_are_one_corpus(found: Any) -> None:
     assert found["list"] == [0, 499, 10**12 + 498]
 

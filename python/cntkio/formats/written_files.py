@@ -138,27 +138,32 @@ class OutputFolder:
 
     def __init__(self, folder: AnyPath, remote: Remote | None = None) -> None:
         name, self.remote = located_file("folder", folder, remote)
-        self._is_remote = is_remote(name, self.remote)
+        self.is_remote = is_remote(name, self.remote)
         # The processes work in other folders.
-        self.path = as_url(name).rstrip("/") if self._is_remote else str(Path(name).absolute())
+        self.path = as_url(name).rstrip("/") if self.is_remote else str(Path(name).absolute())
         if hint := hint_on_memory(self.path, self.remote):
             raise ConfigError(
                 f"{shown_pattern(self.path)}: expected a folder that all processes see{hint}", key="folder"
             )
 
-    def begin(self, ending: str) -> None:
+    def begin(self, ending: str | None = None) -> None:
         """Make the folder. `FileExistsError`: it has files with this ending, which the new files would join."""
-        if not self._is_remote:
+        if not self.is_remote:
             Path(self.path).mkdir(parents=True, exist_ok=True)
+        if ending is not None:
+            self.require_empty(f"a folder without {ending} files", ending)
+
+    def require_empty(self, expected: str, ending: str = "") -> None:
+        """Raise a `FileExistsError` if the folder has files with this ending."""
         names = lister_of(self.path, self.remote).names(self.path)
         earlier = min((name for name in names if name.endswith(ending)), default=None)
         if earlier is not None:
             what = f"The folder has {earlier!r} already, which would be mixed with the files of this data set"
-            raise FileExistsError(errno.EEXIST, f"{what}; expected a folder without {ending} files", self.path)
+            raise FileExistsError(errno.EEXIST, f"{what}; expected {expected}", self.path)
 
     def file(self, name: str) -> str:
         """Return the path or the URL of a file."""
-        return f"{self.path}/{name}" if self._is_remote else str(Path(self.path, name))
+        return f"{self.path}/{name}" if self.is_remote else str(Path(self.path, name))
 
 
 def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | None) -> Iterator[tuple[int, int, Piece]]:
