@@ -33,7 +33,8 @@ class Seen:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("cntkio.formats.ctf.index.WATCHED", 997)
+    monkeypatch.setattr("cntkio.formats.ctf.index.AREA", 997)
+    monkeypatch.setattr("cntkio.formats.ctf.index.SHARE", 31)
     monkeypatch.setattr("cntkio.storage.text_input.BLOCK", 997)
     monkeypatch.setattr(infer, "BLOCK_OF_WORDS", 997)
 
@@ -120,6 +121,7 @@ def test_the_index_is_the_same_in_windows_of_any_size(monkeypatch: pytest.Monkey
     Path("a.ctf").write_text("".join(lines))
     expected = opened("a.ctf")
     for size in (1, 2, 13, 100, 5000):
-        monkeypatch.setattr("cntkio.formats.ctf.index.WATCHED", size)
+        monkeypatch.setattr("cntkio.formats.ctf.index.AREA", size)
+        monkeypatch.setattr("cntkio.formats.ctf.index.SHARE", -(-size // 9))
         with calling(watcher=Seen()):
             assert opened("a.ctf") == expected

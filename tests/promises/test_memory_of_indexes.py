@@ -17,6 +17,8 @@ TEXTS = {
     "without ids": b"|x 1 2\n",
     "comments between lines without ids": b"|x 1 2\n|x 1 2\n|x 1 2\n|# c\n",
     "a comment below each line": b"|x 1 2\n|# word\n",
+    "a short comment below each line": b"|x 1 2\n|# c\n",
+    "a blank line below each line": b"|x 1 2\n\n",
     "two comments below each line": b"|x 1 2\n|# c1\n|# c2\n",
     "ids": b"%d |x 1 2\n",
     "sequences that are left out": b"%d |x 1 2\n%d |x 1 2\n%d |y 1\n",
@@ -37,19 +39,34 @@ def status(name: str) -> int:
     return 1024 * int(Path("/proc/self/status").read_text().split(name)[1].split()[0])
 
 
+def bytes_of_a_sequence(names: Path, streams: StreamDefs) -> float:
+    """Return the bytes that making an index takes for each sequence, beyond the constant."""
+
+    def taken() -> float:
+        os.environ["CNTKIO_NUM_THREADS"] = "1"
+        _core.release_kept_memory()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = status("VmRSS:")
+        corpus = CTFDeserializer(names, streams).open()
+        peak, count = status("VmHWM:") - before, corpus.table.num_sequences
+        assert count >= NUM_LINES // 4
+        return (peak - CONSTANT) / count
+
+    return float(in_a_fork(taken))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of the memory since a moment")
 @pytest.mark.parametrize("kind", TEXTS)
 def test_an_index_takes_ten_bytes_of_memory_a_sequence(kind: str, tmp_path: Path) -> None:
     write(tmp_path / "a.ctf", TEXTS[kind])
     streams = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=kind == "sequences that are left out"))
+    assert bytes_of_a_sequence(tmp_path / "a.ctf", streams) <= 10
 
-    def taken() -> int:
-        os.environ["CNTKIO_NUM_THREADS"] = "1"
-        _core.release_kept_memory()
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        before = status("VmRSS:")
-        corpus = CTFDeserializer(tmp_path / "a.ctf", streams).open()
-        assert corpus.table.num_sequences >= NUM_LINES // 4
-        return status("VmHWM:") - before
 
-    assert (int(in_a_fork(taken)) - CONSTANT) / NUM_LINES <= 10
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of the memory since a moment")
+def test_the_index_of_many_files_takes_ten_bytes_a_sequence(tmp_path: Path) -> None:
+    first = tmp_path / "0.ctf"
+    first.write_bytes(TEXTS["a short comment below each line"] * 28_000)
+    for number in range(1, 100):
+        os.link(first, tmp_path / f"{number}.ctf")
+    assert bytes_of_a_sequence(tmp_path / "*.ctf", StreamDefs(x=StreamDef(field="x", shape=2))) <= 10

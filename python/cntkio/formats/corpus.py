@@ -21,7 +21,7 @@ import hashlib
 import inspect
 import os
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import PurePath
@@ -50,6 +50,7 @@ from cntkio.formats.contract import (
 from cntkio.formats.detect import KINDS, detect
 from cntkio.formats.report import EMPTY_FILE, Costs, Report
 from cntkio.formats.table import (
+    NO_SEQUENCES,
     FileSpans,
     Keys,
     NamedFiles,
@@ -588,16 +589,15 @@ def opened_corpus(
                 order_of_streams(corpora[0].index, corpora[-1].index)
                 files.close_others()
         empty.left_out(form.report)
-        indexes = form.agreed([corpus.index for corpus in corpora])
-        for corpus, index in zip(corpora, indexes, strict=True):
+        for corpus, index in zip(corpora, form.agreed([corpus.index for corpus in corpora]), strict=True):
             corpus.index = index
-        options = indexes[0].table.options
+        options = corpora[0].table.options
+        _refuse_mixed_keys([corpus.index for corpus in corpora])
         if keys == "unique":
             joined = _ids_of_files(corpora)
         else:
-            _refuse_mixed_keys(indexes)
-            joined, options = Keys.joined([*map(_keys_of_a_file, numbers, corpora)]), {**options, "keys": keys}
-        return Concatenation(form.report.name, [index.name for index in indexes], corpora, options, joined)
+            joined, options = _joined_keys(corpora, map(_keys_of_a_file, numbers, corpora)), {**options, "keys": keys}
+        return Concatenation(form.report.name, [corpus.name for corpus in corpora], corpora, options, joined)
     except BaseException:
         for corpus in corpora:
             files.close(corpus)
@@ -620,17 +620,37 @@ def _opening(files: _OpenFiles, paths: Sequence[str], aheads: Sequence[Ahead]) -
 
 def _ids_of_files(corpora: Sequence[FileCorpus]) -> Keys:
     """Return the keys of files in which each id is unique, or whose lines are counted on."""
-    indexes = [corpus.index for corpus in corpora]
-    _refuse_mixed_keys(indexes)
-    columns = [index.table.keys for index in indexes]
-    if indexes[0].num_lines is not None:
-        before = np.cumsum([0, *(index.num_lines or 0 for index in indexes)]).tolist()
-        return Keys.joined([column.moved(first) for first, column in zip(before, columns, strict=False)])
-    joined = Keys.joined(columns)
+    if corpora[0].index.num_lines is not None:
+        before = np.cumsum([0, *(corpus.index.num_lines or 0 for corpus in corpora)]).tolist()
+        moved = (corpus.table.keys.moved(first) for first, corpus in zip(before, corpora, strict=False))
+        return _joined_keys(corpora, moved)
+    joined = _joined_keys(corpora, (corpus.table.keys for corpus in corpora))
     # Keys that count up through all files cannot repeat.
     if joined.first is None:
         _refuse_common_ids(corpora)
     return joined
+
+
+def _joined_keys(corpora: Sequence[FileCorpus], columns: Iterable[Keys]) -> Keys:
+    """Return the keys of all files, of which each file gets its part, so that no key is in memory twice.
+
+    Args:
+        columns: The keys of each file among all. A file's own keys are freed when those of the next file are wanted.
+    """
+    found: list[Keys] = []
+    for corpus, column in zip(corpora, columns, strict=True):
+        found.append(column)
+        _replace_keys(corpus, NO_SEQUENCES.keys)
+        del column
+    joined = Keys.joined(found)
+    ends = np.cumsum([corpus.table.num_sequences for corpus in corpora]).tolist()
+    for corpus, end in zip(corpora, ends, strict=True):
+        _replace_keys(corpus, joined.part(end - corpus.table.num_sequences, end))
+    return joined
+
+
+def _replace_keys(corpus: FileCorpus, keys: Keys) -> None:
+    corpus.index = corpus.index._replace(table=dataclasses.replace(corpus.table, keys=keys))
 
 
 def _refuse_mixed_keys(indexes: Sequence[Index]) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import num_threads
-from cntkio.arguments import Add
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf.findings import LONGEST_WORD, REMARKS, advice_at, byte_text
@@ -53,7 +52,6 @@ from cntkio.storage.index_cache import (
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.spans import SlicedNumbers, span_at
 from cntkio.storage.text_input import (
-    BLOCK,
     CoreText,
     Locator,
     TextInput,
@@ -65,8 +63,10 @@ from cntkio.storage.text_input import (
 )
 
 # Sizes by which a text is divided among threads. They change only the time, never a result.
-WATCHED = 256 << 20
-"""Bytes of text that a call indexes if a watcher displays the progress; otherwise a call indexes a whole window."""
+SHARE = 1 << 20
+"""Bytes that a thread indexes at a time. Its lists take up to nine times as much memory, if lines are very short."""
+AREA = 16 << 20
+"""Least bytes of text that a call indexes. What they take beyond the index is in memory at the same time."""
 PART = 512 << 10
 """Bytes that are indexed and parsed in one go: together with their values, they fit the cache of a core."""
 
@@ -364,6 +364,8 @@ class Part(NamedTuple):
         hollow: First bytes of the sequences whose first line is blank or has only comments, counted from `begin`.
         end: The byte after the last sequence, once the parts are joined.
         sizes: Bytes of each sequence; None: each ends where the next starts. All parts have sizes, or none.
+        kept: If lines are sequences, and some were left out: which are left, a bit for each line of the part.
+        num_lines: Number of lines, if lines are sequences.
     """
 
     num_head_lines: int
@@ -374,6 +376,8 @@ class Part(NamedTuple):
     hollow: npt.NDArray[np.uint32]
     end: int = 0
     sizes: Lengths | None = None
+    kept: npt.NDArray[np.uint8] | None = None
+    num_lines: int = 0
 
     @classmethod
     def of(cls, scan: _core.CTFScan) -> Part:
@@ -381,7 +385,8 @@ class Part(NamedTuple):
         # The core returns a single length if all are the same.
         if len(lengths) != count or count == 1:
             lengths = same_lengths(int(lengths[0]), count)
-        return cls(scan.num_head_lines, scan.keys, scan.begin, scan.starts, lengths, scan.hollow)
+        keys, starts = scan.keys, scan.starts
+        return cls(scan.num_head_lines, keys, scan.begin, starts, lengths, scan.hollow, num_lines=count)
 
     def only(self, sequences: slice | npt.NDArray[np.bool_]) -> Part:
         """Return the part with some of its sequences."""
@@ -414,6 +419,15 @@ class Part(NamedTuple):
         keys, starts = columns
         return self._replace(keys=keys, starts=starts, lengths=lengths, hollow=_NO_HOLLOW, sizes=sizes)
 
+    def without_hollow(self) -> Part:
+        """Return the part, whose lines are sequences, without lines that are blank or comments, in new memory."""
+        is_kept = np.ones(len(self.starts), np.bool_)
+        is_kept[np.searchsorted(self.starts, self.hollow)] = False
+        sizes = self.to_the_next()[is_kept]
+        sizes = sizes.astype(np.min_scalar_type(int(sizes.max(initial=0))))
+        lengths, starts, kept = self.lengths[: len(sizes)], self.starts[is_kept], np.packbits(is_kept)
+        return self._replace(starts=starts, lengths=lengths, hollow=_NO_HOLLOW, sizes=sizes, kept=kept)
+
     def longer(self, more: int) -> Part:
         """Return the part with a number added to its last length."""
         lengths, length = self.lengths, int(self.lengths[-1]) + more
@@ -438,10 +452,12 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass |
     """
     start = find_start(file)
     in_lines = _is_in_lines(file, start, settings)
+    # A line that continues no other, and counts whatever it has, is judged as soon as it is found.
+    are_judged = in_lines and settings.defining is None
     parts: list[Part] = []
     chunks: list[_core.Chunk] = []
     end = start.offset
-    with announced(_PASS, file.size - start.offset) as add:
+    with announced(_PASS, file.size - start.offset):
         if settings.text_keys:
             parts = _word_parts(file, end, settings)
         else:
@@ -450,11 +466,16 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass |
                 chunks, end = _parse_ahead(file, first_pass, parts, end, settings.chunk_size_in_bytes, in_lines)
             passed(end - start.offset)
             if end < file.size:
-                parts += _parts(file, end, settings, in_lines, add)
-    # Counted before lines are left out, because the keys of later lines and files count these lines, too.
-    num_lines = start.num_lines + sum(len(part.starts) for part in parts) if in_lines else None
-    join_over_borders(file, start, parts)
-    remarks = _leave_out(file, start, parts, settings, in_lines)
+                _add_parts(file, end, settings, in_lines, parts)
+    # With the lines that are left out, because the keys of later lines and files count these lines, too.
+    num_lines = start.num_lines + sum(part.num_lines for part in parts) if in_lines else None
+    remarks = {}
+    if are_judged:
+        leave_out_hollow(parts, file.size)
+        _require_lines(file, start, parts)
+    else:
+        join_over_borders(file, start, parts)
+        remarks = _leave_out(file, start, parts, settings, in_lines)
     index = index_of_parts(file, parts, start.num_lines if in_lines else None, settings.chunk_size_in_bytes)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     bounds = np.cumsum([chunk.num_sequences for chunk in chunks]).tolist()
@@ -487,8 +508,8 @@ def _error_at(file: TextInput, start: TextStart, what: str, advice: str = "", ki
 # -------------------------------------------------------------------------------------------------- finding sequences
 
 
-def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, add: Add | None) -> list[Part]:
-    """Find the sequences from an offset on."""
+def _add_parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, parts: list[Part]) -> None:
+    """Find the sequences from an offset on, and add them to the parts before it."""
 
     def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
         scans, (bad_id, long_line) = _core.ctf_index(area, in_lines, settings.defining, num_threads())
@@ -497,7 +518,25 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
             raise Locator(file).error(bad_id, what)
         return scans, long_line
 
-    return scanned_parts(file, first, scan, add)
+    for found in scanned_parts(file, first, scan):
+        parts += found
+        if in_lines and settings.defining is None:
+            leave_out_hollow(parts)
+
+
+def leave_out_hollow(parts: list[Part], end: int | None = None) -> None:
+    """Leave out lines that are blank or comments. The last part waits for the part after it, which gives its end.
+
+    Args:
+        end: The end of the last part; None: more parts follow.
+    """
+    first = next((number for number in range(len(parts), 0, -1) if parts[number - 1].end), 0)
+    later = [part for part in parts[first:] if len(part.starts)]
+    ends = [part.begin + int(part.starts[0]) for part in later[1:]]
+    for number, end_of_part in enumerate(ends if end is None else [*ends, end]):
+        part = later[number]._replace(end=end_of_part)
+        later[number] = part.without_hollow() if len(part.hollow) else part
+    parts[first:] = later
 
 
 class Area(NamedTuple):
@@ -517,27 +556,25 @@ class Area(NamedTuple):
 
 
 def scanned_parts(
-    file: TextInput, first: int, scan: Callable[[Area], tuple[list[_core.CTFScan], int | None]], add: Add | None
-) -> list[Part]:
-    """Find the sequences of a text, from an offset on, and add each area to the pass that makes the index.
+    file: TextInput, first: int, scan: Callable[[Area], tuple[list[_core.CTFScan], int | None]]
+) -> Iterator[list[Part]]:
+    """Find the sequences of a text, from an offset on, area by area, and add each to the pass that makes the index.
 
     Args:
         scan: Returns the sequences of an area, and the offset of a line that is too long, if there is one.
-        add: Adds bytes to the pass; None: no watcher displays the pass, so areas are large.
     """
-    parts: list[Part] = []
     with explained(file):
         for text, first_line, begin, end in windows_of(file, first):
             source = text.source(begin, end)
-            step = end - begin if add is None else WATCHED
+            # A few shares for each thread, since the slowest thread ends the call.
+            step = max(AREA, 4 * num_threads() * SHARE)
             for at in range(begin, end, step):
                 last = min(at + step, end)
-                scans, long_line = scan(Area(source, first_line, at, last, min(BLOCK, last - at)))
+                scans, long_line = scan(Area(source, first_line, at, last, min(SHARE, last - at)))
                 if long_line is not None:
                     raise long_line_error(file.path, long_line)
-                parts += map(Part.of, scans)
+                yield list(map(Part.of, scans))
                 passed(last - at)
-    return parts
 
 
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
@@ -637,15 +674,51 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     ends = [part.end for part in parts]
     lengths = joined_lengths([part.lengths for part in parts])
     columns = [part.keys for part in parts if len(part.keys)]
+    counts = [part.num_lines for part in parts]
+    bits = [part.kept for part in parts if part.kept is not None]
+    # In one array, because small arrays between the large ones would keep freed memory from the system.
+    kept = np.concatenate(bits) if bits else None
+    bits.clear()
     parts.clear()  # so that each column is in memory once while its parts are joined
-    keys = _keys_of_parts(columns) if columns else Keys(range(first_key or 0, (first_key or 0) + len(lengths)))
     places, chunk_starts = Places.of(blocks, ends, min(chunk_size, _LARGEST_CHUNK))
+    # After the places, since then the memory of their parts is free.
+    if kept is not None:
+        columns.append(_numbers_of_lines(kept, counts, first_key or 0))
+    keys = _keys_of_parts(columns) if columns else Keys(range(first_key or 0, (first_key or 0) + len(lengths)))
     remarks = {}
     # Line numbers cannot repeat.
     if first_key is None and len(again := keys.repeated()):
         offsets = places.first_bytes(again[:_MOST_EXAMPLES], chunk_starts)
         remarks["repeated id"] = Remark(len(again), _examples(offsets, keys.only(again[:_MOST_EXAMPLES])))
     return TextIndex(SequenceTable(keys, lengths, chunk_starts), places, remarks, content=content_sum(file))
+
+
+def _require_lines(file: TextInput, start: TextStart, parts: list[Part]) -> None:
+    """If lines were left out, let all parts say so; refuse a text of which none is left."""
+    if all(part.kept is None for part in parts):
+        return
+    if not any(len(part.starts) for part in parts):
+        raise _error_at(file, start, "the file holds nothing except blank lines and comments", kind=EMPTY_FILE)
+    parts[:] = [part if part.kept is not None else part.without_hollow() for part in parts]
+
+
+def _numbers_of_lines(kept: npt.NDArray[np.uint8], counts: list[int], num_before: int) -> npt.NDArray[Any]:
+    """Return the numbers of the lines that are left. Numbers with gaps cannot be counted, so they become keys.
+
+    Args:
+        kept: Which lines are left: bits, which begin with a byte for each part.
+        counts: Number of lines of each part.
+        num_before: Number of lines before the first part.
+    """
+    is_small = num_before + sum(counts) < 2**32
+    numbers = np.empty(int(np.bitwise_count(kept).sum(dtype=np.int64)), np.uint32 if is_small else np.uint64)
+    first = at = 0
+    for count in counts:
+        size = -(-count // 8)
+        lines = np.flatnonzero(np.unpackbits(kept[at : at + size], count=count))
+        np.add(lines, num_before, out=numbers[first : first + len(lines)], casting="unsafe")
+        first, at, num_before = first + len(lines), at + size, num_before + count
+    return numbers
 
 
 def _leave_out(
@@ -665,7 +738,7 @@ def _leave_out(
     for number, part in enumerate(parts):
         if defining is None:
             is_kept = np.ones(len(part.starts), np.bool_)
-            is_kept[_hollow(file, part, in_lines)] = False
+            is_kept[_hollow(file, part)] = False
         else:
             is_kept = part.lengths != 0
             which = np.flatnonzero(~is_kept)
@@ -686,13 +759,11 @@ def _leave_out(
     return {kind: Remark(total, examples)} if total else {}
 
 
-def _hollow(file: TextInput, part: Part, in_lines: bool) -> npt.NDArray[np.int64]:
+def _hollow(file: TextInput, part: Part) -> npt.NDArray[np.int64]:
     """Return the sequences of a part whose lines are all blank or contain only comments."""
     which: npt.NDArray[np.int64] = np.searchsorted(part.starts, part.hollow)
     # Lines that continue a sequence of the previous part are not a sequence.
     which = which[part.starts[np.minimum(which, len(part.starts) - 1)] == part.hollow]
-    if in_lines:  # the first line of such a sequence is all of it
-        return which
     begins = part.starts[which].astype(np.uint64) + np.uint64(part.begin)
     hollow: npt.NDArray[np.int64] = which[_are_nothing(file, begins, begins + part.to_the_next()[which])]
     return hollow

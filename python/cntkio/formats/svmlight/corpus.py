@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial, reduce
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -240,8 +241,8 @@ def _scan(file: TextInput, by_query: bool, chunk_size: int) -> TextIndex:
         return scans, long_line
 
     start = find_start(file)
-    with announced("indexing", file.size - start.offset) as add:
-        parts = scanned_parts(file, start.offset, scan, add)
+    with announced("indexing", file.size - start.offset):
+        parts = list(chain.from_iterable(scanned_parts(file, start.offset, scan)))
     if not any(len(part.starts) for part in parts):
         what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
         raise FormatError(what, path=file.path, byte=start.offset, kind=EMPTY_FILE)
