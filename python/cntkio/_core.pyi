@@ -504,7 +504,7 @@ def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32
 @final
 class FileBytes:
     def __new__(cls, size: int) -> FileBytes: ...
-    def read(self, file: int, at: int, size: int) -> int: ...
+    def read(self, source: _Text, at: int, size: int) -> int: ...
     def copy(self) -> bytes: ...
     def show(
         self,
@@ -617,14 +617,14 @@ class KaldiListError:
 def kaldi_list(text: bytes) -> KaldiList | KaldiListError: ...
 def kaldi_map(text: bytes) -> KaldiList | KaldiListError: ...
 def mlf_scan(
-    file: tuple[int, int],
+    text: _Text,
     is_compatible: bool,
     times: tuple[bool | None, float],
     names: list[bytes] | None,
     dim: int,
     num_threads: int,
 ) -> MLFLabels: ...
-def mlf_names(file: int, size: int) -> list[bytes]: ...
+def mlf_names(text: _Text) -> list[bytes]: ...
 def mlf_scan_binary(data: bytes, dim: int) -> MLFLabels: ...
 
 @final
@@ -825,11 +825,12 @@ class CBFChunk:
 
 @final
 class BinaryFile:
-    """An open file. With `memory_map`, chunks are maps of the file; otherwise they are copies."""
+    """An open file, or bytes in memory. With `memory_map`, chunks of a file are maps; otherwise they are copies."""
 
-    def __new__(cls, file: int, name: str, memory_map: bool) -> BinaryFile: ...
+    def __new__(cls, source: _Text, name: str, memory_map: bool) -> BinaryFile: ...
     def read(
         self,
+        source: _Text,
         chunk: ChunkInFile,
         streams: Sequence[StreamHeader],
         own: npt.NDArray[np.uint32] | None,

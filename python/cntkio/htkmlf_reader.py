@@ -218,7 +218,7 @@ class PageFile(OpenedFile):
             return None
         begin, size, frames = kept
         data = _core.FileBytes(size)
-        data.read(system_number(self._descriptor), begin, size)
+        data.read((system_number(self._descriptor), self._end), begin, size)
         return frames._replace(bytes=data)
 
     def close(self) -> None:

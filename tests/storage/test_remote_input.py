@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import zstandard
 from cntkio import (
-    CBFDeserializer,
     CntkIoError,
     ConfigError,
     CorpusError,
@@ -249,7 +248,6 @@ def test_other_formats_say_that_they_read_no_urls() -> None:
     streams = StreamDefs(x=StreamDef(shape=2, scp="memory://remote-input/a.scp"))
     labels = StreamDefs(y=StreamDef(shape=2, mlf="memory://remote-input/a.mlf"))
     deserializers = (
-        CBFDeserializer(in_memory("a.cbf", b""), StreamDefs(x=StreamDef(field="x"))),
         HTKFeatureDeserializer(streams),
         HTKMLFDeserializer("memory://remote-input/a.map", labels),
     )

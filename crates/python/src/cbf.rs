@@ -2,11 +2,12 @@
 
 use crate::chunk::{Chunk, plain};
 use crate::ctf::Spare;
-use crate::file::{FileNumber, mapped, os_error, os_error_of};
+use crate::file::{TextArgument, TextSource, mapped, os_error, os_error_of};
 use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
 use cntkio_core::chunk::Bytes;
+use cntkio_memory::copy::zeros;
 use cntkio_memory::file::{FileBytes, MappedFile};
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
@@ -68,11 +69,26 @@ struct ChunkInFile {
     piece_size: usize,
 }
 
-/// An open binary file.
+/// An open binary file; none if its bytes come from elsewhere, and each chunk is passed in memory.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct BinaryFile {
-    file: Arc<MappedFile>,
+    file: Option<Arc<MappedFile>>,
     memory_map: bool,
+}
+
+impl BinaryFile {
+    /// The bytes of a chunk: of the file, or a copy of the bytes in memory.
+    fn bytes(&self, source: TextSource<'_>, begin: u64, size: usize) -> std::io::Result<FileBytes> {
+        match &self.file {
+            Some(file) if self.memory_map => mapped(file, begin, size),
+            Some(file) => FileBytes::read(file, begin, size),
+            None => {
+                let mut bytes = zeros(size).ok_or(std::io::ErrorKind::OutOfMemory)?;
+                source.read(&mut bytes, begin)?;
+                Ok(FileBytes::here(bytes))
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -80,18 +96,22 @@ impl BinaryFile {
     /// Share an open file: the caller may close it. Messages contain `name`. With `memory_map`, chunks are maps of the
     /// file; otherwise they are copies.
     #[new]
-    fn new(file: FileNumber, name: String, memory_map: bool) -> PyResult<BinaryFile> {
-        let opened = file.file().and_then(|file| MappedFile::new(file, name.clone()));
-        let file = Arc::new(opened.map_err(|error| os_error_of(error, Some(&name)))?);
-        Ok(BinaryFile { file, memory_map })
+    fn new(source: TextArgument<'_>, name: String, memory_map: bool) -> PyResult<BinaryFile> {
+        let TextSource::File(file, _) = source.source()? else {
+            return Ok(BinaryFile { file: None, memory_map: false });
+        };
+        let opened = MappedFile::new(file, name.clone()).map_err(|error| os_error_of(error, Some(&name)))?;
+        Ok(BinaryFile { file: Some(Arc::new(opened)), memory_map })
     }
 
     /// Read a chunk.
     ///
+    /// `source`: the open file, or the bytes of the chunk in memory.
     /// `own`: keep only these sequences, counted in the chunk, which ascend; for the 2.x layout only.
     fn read(
         &self,
         py: Python<'_>,
+        source: TextArgument<'_>,
         chunk: ChunkInFile,
         streams: Vec<ColumnSchema>,
         own: Option<PyReadonlyArray1<'_, u32>>,
@@ -118,10 +138,9 @@ impl BinaryFile {
         if !own.is_none_or(are_there) {
             return Err(PyValueError::new_err("expected ascending sequences of the chunk"));
         }
-        let (spare, is_mapped) = (&spare.get().pool, self.memory_map);
+        let (spare, source) = (&spare.get().pool, source.source()?);
         let parsed: std::io::Result<_> = detached(py, || {
-            let file = &self.file;
-            let bytes = if is_mapped { mapped(file, begin, size)? } else { FileBytes::read(file, begin, size)? };
+            let bytes = self.bytes(source, begin, size)?;
             Ok(pool.install(|| match most_samples {
                 None => cbf::parse(Bytes::of(bytes), num_sequences, &streams, own),
                 // The columns of this layout are copies, so its bytes are released here. A chunk of the 2.x layout

@@ -1,7 +1,7 @@
 //! HTK features and labels.
 
 use crate::chunk::Chunk;
-use crate::file::{FileNumber, bytes_object, mapped, mapped_for, os_error, os_error_of};
+use crate::file::{FileNumber, TextArgument, TextSource, bytes_object, mapped, mapped_for, os_error, os_error_of};
 use crate::objects::IntoArray;
 use crate::pool::{attached, detached, pool};
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
@@ -236,9 +236,23 @@ impl FileBytes {
         Ok(FileBytes { blocks: Mutex::new((bytes, Vec::new())) })
     }
 
-    /// Append bytes of an open file. Returns their number, which is smaller than `size` only at the file's end.
-    fn read(&self, py: Python<'_>, file: FileNumber, at: u64, size: usize) -> PyResult<usize> {
-        let file = file.file().map_err(os_error)?;
+    /// Append bytes of an open file, or of bytes in memory. Returns their number, which is smaller than `size` only at
+    /// the end of the source.
+    fn read(&self, py: Python<'_>, source: TextArgument<'_>, at: u64, size: usize) -> PyResult<usize> {
+        let file = match source.source()? {
+            TextSource::File(file, _) => file,
+            memory => {
+                let bytes = memory.bytes_from(at).unwrap_or_default();
+                let (mut blocks, bytes) = (self.take(), &bytes[..size.min(bytes.len())]);
+                let room = blocks.0.try_reserve(bytes.len());
+                if room.is_ok() {
+                    blocks.0.extend_from_slice(bytes);
+                }
+                self.put(blocks);
+                let refused = |_| PyMemoryError::new_err(format!("no memory for {} bytes", bytes.len()));
+                return room.map(|()| bytes.len()).map_err(refused);
+            }
+        };
         // A list may promise more frames than its file has, and memory is reserved only for existing bytes.
         let size = file.most(size, at).map_err(os_error)?;
         // The blocks are taken out during the read: a thread that waits for their lock would hold the interpreter's
@@ -434,7 +448,7 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> PyResult<MLFLabels> {
 #[pyfunction]
 pub(crate) fn mlf_scan(
     py: Python<'_>,
-    file: (FileNumber, usize),
+    text: TextArgument<'_>,
     is_compatible: bool,
     times: (Option<bool>, f64),
     names: Option<Vec<PyBackedBytes>>,
@@ -449,8 +463,9 @@ pub(crate) fn mlf_scan(
     };
     let classes = names.map(|names| names.iter().zip(0..).map(|(name, class)| (name.to_vec(), class)).collect());
     let rules = Rules { is_compatible, unit, frame_period, classes, dim };
-    let read = |at: usize, buffer: &mut [u8]| file.0.file()?.read_exact_at(buffer, at as u64);
-    let mut scan = Scan::new(Text { size: file.1, read: &read }, &rules, mlf::SHARE_BYTES);
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let mut scan = Scan::new(Text { size: source.end() as usize, read: &read }, &rules, mlf::SHARE_BYTES);
     let pool = pool(num_threads)?;
     let labels = detached(py, || {
         // A long scan stops between rounds, because only here can Python's handlers of signals such as Ctrl-C run.
@@ -469,10 +484,11 @@ pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> 
     label_arrays(py, labels)
 }
 
-/// The labels in the rows of an open file, each once, sorted by their bytes.
+/// The labels in the rows of a text, each once, sorted by their bytes.
 #[pyfunction]
-pub(crate) fn mlf_names<'py>(py: Python<'py>, file: FileNumber, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let read = |at: usize, buffer: &mut [u8]| file.file()?.read_exact_at(buffer, at as u64);
-    let names = detached(py, || mlf::label_names(Text { size: size as usize, read: &read }))??;
+pub(crate) fn mlf_names<'py>(py: Python<'py>, text: TextArgument<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let names = detached(py, || mlf::label_names(Text { size: source.end() as usize, read: &read }))??;
     Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

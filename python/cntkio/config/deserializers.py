@@ -210,7 +210,8 @@ def binary_deserializer(section: Section, asked: Asked, known: Mapping[str, str]
     arguments: tuple[Any, ...] = (path, StreamDefs(renamed)) if renamed else (path,)
     dtype = "float32" if asked.precision == "float" else "float64"
     # Without conversion, because CNTK refuses a file whose values have another type.
-    return Call(CBFDeserializer, arguments, (("dtype", dtype), ("convert", False)), asked.trace_level(section))
+    keywords = (*_keywords(asked, section, keys.KEYWORDS[CBFDeserializer]), ("dtype", dtype), ("convert", False))
+    return Call(CBFDeserializer, arguments, keywords, asked.trace_level(section))
 
 
 # ------------------------------------------------------------------------------------------------------------- HTK

@@ -157,7 +157,7 @@ KEYWORDS: dict[type, tuple[ConfigOption[Any], ...]] = {
         _keyword(CTFDeserializer, "keys", partial(Section.word, words=get_args(KeysOf))),
         _keyword(CTFDeserializer, "remote", _remote),
     ),
-    CBFDeserializer: (),
+    CBFDeserializer: (_keyword(CBFDeserializer, "remote", _remote),),
     HTKFeatureDeserializer: (
         ConfigOption("prefixPathInSCP", "prefix", Section.file_name, ""),
         _keyword(HTKFeatureDeserializer, "maxSequenceSize", lambda section, key, _: section.size(key, 0) or None),

@@ -108,6 +108,7 @@ BINARY = (
     # Like CNTK, refuse a file of another precision.
     Option("precision", "dtype", _precision, _shown_precision, {"convert": False}),
     Option("keepDataInMemory", "keep_data_in_memory", truth),
+    Option("remote", "remote", _as_it_is),
     Option("maxErrors", remark="no error in a binary file is forgiven"),
     *_without_effect("traceLevel verbosity randomize randomizationWindow chunkSizeInBytes frameMode cacheIndex"),
 )

@@ -212,7 +212,8 @@ class Index(NamedTuple):
     streams: tuple[StreamInformation, ...]  # the streams, in the order of the chunks' columns
     # The sequences and chunks. A corpus that joins alone knows the number of chunks, and no sequences.
     table: SequenceTable
-    fingerprint: str  # short text that differs from corpus to corpus, for checkpoints
+    # Short text that differs from corpus to corpus, for checkpoints; empty: `Format.fingerprint` makes it on request.
+    fingerprint: str
     layout: Any = None  # the format's own facts, such as the places of sequences in the file
     stamp: object = None  # `OpenedFile.stamp` when the index was made
     num_bytes: int = 0
@@ -304,6 +305,10 @@ class Format(Protocol):
         """
         return
 
+    def fingerprint(self, file: Any, index: Index) -> str:
+        """Return the fingerprint of a file whose index has none, because making it takes requests to a store."""
+        return index.fingerprint
+
     def content_sum(self, file: Any, index: Index) -> str:
         """Return a checksum of the content of a file that the fingerprint lacks; see `Corpus.content_sum`."""
         content: str = file.content_sum() if index.num_bytes <= MOST_SUMMED else ""
@@ -369,6 +374,10 @@ class Corpus(Protocol):
             OSError: A file cannot be read.
             FormatError: The header of a file breaks its format.
         """
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the index, or make it."""
+        return self.index.fingerprint
 
     def content_sum(self) -> str:
         """Return a checksum of the content, for states; empty if making it takes long."""

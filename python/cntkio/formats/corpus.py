@@ -195,6 +195,12 @@ class FileCorpus(Corpus):
         with self._files.use(self) as file:
             return self._files.form.place(file, self.index, sequences)
 
+    def fingerprint(self) -> str:
+        if not self.index.fingerprint:
+            with self._files.use(self) as file:
+                self.index = self.index._replace(fingerprint=self._files.form.fingerprint(file, self.index))
+        return self.index.fingerprint
+
     def content_sum(self) -> str:
         try:
             with self._files.use(self) as file:
@@ -346,7 +352,7 @@ class Concatenation(Corpus):
         options: Mapping[str, Any],
         keys: Keys | None = None,
     ) -> None:
-        self.corpora = corpora
+        self.corpora, self._names = corpora, names
         indexes = [corpus.index for corpus in corpora]
         tables = [index.table for index in indexes]
         self._orders = [order_of_streams(indexes[0], index) for index in indexes]
@@ -366,7 +372,7 @@ class Concatenation(Corpus):
             name,
             indexes[0].streams,
             table,
-            fingerprint_of_files(names, [index.fingerprint for index in indexes]),
+            self._fingerprint_of([index.fingerprint for index in indexes]),
             num_bytes=sum(index.num_bytes for index in indexes),
             num_lines=indexes[0].num_lines,
             caches=tuple(chain.from_iterable(index.caches for index in indexes)),
@@ -402,6 +408,15 @@ class Concatenation(Corpus):
         order, chunk_id = self._orders[number], int(self.first_chunks[number]) + loaded.chunk_id
         chunk = loaded.chunk if order is None else loaded.chunk.in_order(order)
         return dataclasses.replace(loaded, chunk_id=chunk_id, chunk=chunk)
+
+    def _fingerprint_of(self, fingerprints: Sequence[str]) -> str:
+        return fingerprint_of_files(self._names, fingerprints) if all(fingerprints) else ""
+
+    def fingerprint(self) -> str:
+        if not self.index.fingerprint:
+            found = self._fingerprint_of([corpus.fingerprint() for corpus in self.corpora])
+            self.index = self.index._replace(fingerprint=found)
+        return self.index.fingerprint
 
     def content_sum(self) -> str:
         # The fingerprint has samples of each of several files.

@@ -374,7 +374,7 @@ def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
 
 
 def _fingerprint(corpus: Corpus) -> str:
-    return f"{corpus.index.fingerprint}\n{corpus.content_sum()}"
+    return f"{corpus.fingerprint()}\n{corpus.content_sum()}"
 
 
 def has_text_keys(corpus: Corpus) -> bool:

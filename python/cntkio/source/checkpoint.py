@@ -314,7 +314,7 @@ class SourceProgress:
             digest = _digest(self._arrangement)
             order = {"digest": digest, **_sizes(self._arrangement.table), "deserializers": described}
             data, content = zip(
-                *((corpus.index.fingerprint, corpus.content_sum()) for corpus in self._corpora), strict=True
+                *((corpus.fingerprint(), corpus.content_sum()) for corpus in self._corpora), strict=True
             )
             self._made = {"data": [*data], "content": [*content], "order": order}
         return self._made

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from cntkio._threads import Workers
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.storage.block_cache import CachedObject, cache_folder
 from cntkio.storage.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
@@ -18,6 +19,7 @@ from cntkio.storage.file_lists import lister_of, sizes_of
 from cntkio.storage.index_cache import IndexCache
 from cntkio.storage.manifest import Manifest, key_in_manifest, manifest_of
 from cntkio.storage.names import as_url, is_remote
+from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import Remote, default_remote
 from cntkio.storage.stores import PART, ObjectFacts, RemoteObject, write_object
 from cntkio.storage.text_input import (
@@ -42,6 +44,35 @@ from cntkio.storage.text_input import (
 def loads_at_once(text: TextInput, chunk_size: int) -> int:
     """Return how many chunks to load at once, so that all requests are under way while other chunks are parsed."""
     return LOADS_AT_ONCE + 2 * text.storage.num_requests // max(min(chunk_size, text.size) // PART, 1)
+
+
+def read_ranges(text: TextInput, ranges: Sequence[tuple[int, Bytes]]) -> None:
+    """Fill buffers, each from an offset; the offsets ascend.
+
+    A store gets one request for ranges that are close together, and several requests at the same time.
+    """
+    if not text.storage.num_requests:
+        for offset, buffer in ranges:
+            text.read_into(buffer, offset)
+        return
+    runs: list[list[tuple[int, Bytes]]] = []
+    for offset, buffer in ranges:
+        (first, _), (last, before) = (runs[-1][0], runs[-1][-1]) if runs else ((-WINDOW, buffer), (-WINDOW, buffer))
+        # A run is short enough that the bytes between its ranges take little memory.
+        if offset - (last + len(before)) >= LEAST_GAP or offset + len(buffer) - first > WINDOW:
+            runs.append([])
+        runs[-1].append((offset, buffer))
+
+    def read(run: list[tuple[int, Bytes]]) -> None:
+        (first, _), (last, buffer) = run[0], run[-1]
+        found = filled(text.read_into, first, last + len(buffer))
+        for offset, buffer in run:
+            buffer[:] = found[offset - first :][: len(buffer)]
+
+    with announced("indexing", len(runs)), Workers(text.storage.num_requests, "cntkio-ranges") as workers:
+        for job in [workers.do(read, run) for run in runs]:
+            job.result()
+            passed(1)
 
 
 _MAGIC_SIZE = 4
@@ -168,9 +199,9 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
 # -------------------------------------------------------------------------------------------------------- remote stores
 
 HEAD = 64 << 10
-"""Bytes at the beginning that are kept, because several steps of opening read them."""
+"""Bytes at the beginning, and at the end, that are kept, because several steps of opening read them."""
 HEAD_IN_MANIFEST = 16
-"""How many of them a manifest has: enough to know the kind of a file, and its compression."""
+"""How many of the first bytes a manifest has: enough to know the kind of a file, and its compression."""
 LEAST_GAP = 1 << 20
 """Number of bytes that take about as long to read as a request waits for its answer."""
 
@@ -211,8 +242,8 @@ class RemoteCompanions:
 class RemoteInput:
     """A text in a remote store, a `TextInput`.
 
-    Each request to a store waits, so bytes that several steps of opening need are kept: the first bytes and, from the
-    pass that makes the index, samples of the content, whose checksum is part of the fingerprint.
+    Each request to a store waits, so bytes that several steps of opening need are kept: the first and the last bytes
+    and, from all reads, samples of the content, whose checksum is part of the fingerprint.
     """
 
     reach = WINDOW
@@ -238,7 +269,7 @@ class RemoteInput:
             part_in_bytes=LEAST_GAP,
             num_requests=remote.num_requests,
         )
-        self._content = ""
+        self._tail, self._content = b"", ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
 
     def read(self, offset: int, size: int) -> bytes:
@@ -251,7 +282,13 @@ class RemoteInput:
             return self._head[offset:end]
         # The checksum needs each sample once, so it is released here.
         sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
-        return filled(self._fetch_into, offset, end).tobytes() if sample is None else sample
+        if sample is not None:
+            return sample
+        begin_of_tail = self.size - HEAD
+        if offset < begin_of_tail:
+            return filled(self._fetch_into, offset, end).tobytes()
+        self._tail = self._tail or filled(self._fetch_into, begin_of_tail, self.size).tobytes()
+        return self._tail[offset - begin_of_tail : end - begin_of_tail]
 
     def read_into(self, buffer: Bytes, offset: int) -> int:
         size = max(min(len(buffer), self.size - offset), 0)

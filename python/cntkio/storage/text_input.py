@@ -687,18 +687,21 @@ def sample_offsets(size: int) -> list[int]:
     return [last * number // (_NUM_SAMPLES - 1) for number in range(_NUM_SAMPLES)]
 
 
-def content_sum(text: ReadableText) -> str:
+def content_sum(text: TextInput) -> str:
     """Return a checksum of samples of a text's content."""
     offsets = sample_offsets(text.size)
     if text.size <= _NUM_SAMPLES * SAMPLE_SIZE:  # a single read takes less time
         whole = text.read(0, text.size)
         samples = [whole[offset : offset + SAMPLE_SIZE] for offset in offsets]
+    elif text.storage.num_requests:  # each sample may take a request
+        with Workers(text.storage.num_requests, "cntkio-samples") as workers:
+            samples = [job.result() for job in [workers.do(text.read, offset, SAMPLE_SIZE) for offset in offsets]]
     else:
         samples = [text.read(offset, SAMPLE_SIZE) for offset in offsets]
     return hashlib.blake2b(b"".join(samples), digest_size=16).hexdigest()
 
 
-def file_fingerprint(file: ReadableText, num_sequences: int, content: str | None = None) -> str:
+def file_fingerprint(file: TextInput, num_sequences: int, content: str | None = None) -> str:
     """Return the fingerprint of a corpus that is one file, for checkpoints. `content` is its `content_sum` if known."""
     return f"{file.size}:{num_sequences}:{content or content_sum(file)}"
 

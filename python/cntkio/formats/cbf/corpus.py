@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import caller, check_fields, did_you_mean, float_type, path_texts, suggests_keywords
+from cntkio.arguments import caller, check_fields, did_you_mean, float_type, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.header import FAULTS, CBFHeader, StreamHeader, fault_text, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
@@ -33,10 +33,12 @@ from cntkio.formats.contract import (
 from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.table import NO_SEQUENCES, Keys, SequenceTable
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.names import FileNames, located, shown_files
+from cntkio.storage.open_input import loads_at_once, open_stored, read_ranges
 from cntkio.storage.progress import warn
+from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import InputFile, file_fingerprint, in_utf8
+from cntkio.storage.text_input import TextInput, file_fingerprint, in_utf8
 from cntkio.streams import StorageFormat, StreamDef, StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
@@ -57,17 +59,19 @@ class CBFDeserializer(CntkOptions):
     ``deserializer["precision"] = "float"`` refuses a file of another precision, as CNTK does.
 
     Args:
-        filename: The file; or several files that are one corpus: a pattern or a list (docs/where-corpora-can-be.md).
+        filename: The file; or several files that are one corpus: a pattern or a list; also URLs in a remote store
+            (docs/where-corpora-can-be.md).
         streams: New names for streams: the field is the name in the file. A shape is optional; it must have as many
             values as the samples in the file.
         dtype: Type of the delivered values, float32 or float64; None: each stream keeps its own precision.
         convert: Whether to convert a stream whose precision is not `dtype`; otherwise it is refused.
         keep_data_in_memory: Keep every chunk that has been read.
         strict: Turn warnings into errors.
-        memory_map: Map the file into memory instead of copying its bytes, which saves time and memory. If another
+        memory_map: Map a local file into memory instead of copying its bytes, which saves time and memory. If another
             process truncates the file during a read, the operating system kills this process (SIGBUS).
         compatible: If a name or a shape in `streams` differs from the file, warn and read the file as it is, like CNTK
             2.7. By default, a difference is an error.
+        remote: As for `CTFDeserializer`.
 
     Raises:
         ConfigError: An option is not possible.
@@ -87,12 +91,13 @@ class CBFDeserializer(CntkOptions):
     strict: bool = False
     memory_map: bool = True
     compatible: bool = False
+    remote: Remote | None = None
     has_text_keys = False
     cntk_type = "CNTKBinaryFormatDeserializer"
     cntk_options = BINARY
 
     def __post_init__(self) -> None:
-        self.filename = path_texts("filename", self.filename)
+        self.filename, self.remote = located("filename", self.filename, self.remote)
         check_fields(self)
         self.streams = StreamDefs(self.streams)
         if self.dtype is not None:
@@ -115,7 +120,7 @@ class CBFDeserializer(CntkOptions):
             FormatError: A file breaks the format.
             ConfigError: A renaming or a precision does not fit a file, or files have different streams.
         """
-        paths = listed_files(self.filename)
+        paths = listed_files(self.filename, remote=self.remote)
         return opened_corpus(CBFFormat(self, opening), paths, keeps_data=self.keep_data_in_memory)
 
 
@@ -135,11 +140,13 @@ class ChunkInFile(NamedTuple):
 
 
 class _OpenFile(OpenedFile):
-    def __init__(self, path: str, *, memory_map: bool) -> None:
-        self.text = InputFile(path)
+    def __init__(self, path: str, remote: Remote | None, *, memory_map: bool) -> None:
+        self.text = open_stored(path, remote)
         super().__init__(self.text)
+        self.is_local = self.text.storage.local_path is not None
+        self.is_mapped = memory_map and self.is_local
         try:
-            self.binary = _core.BinaryFile(self.text.number, in_utf8(path), memory_map)
+            self.binary = _core.BinaryFile(self.text.source(0, 0), in_utf8(path), memory_map)
         except BaseException:
             self.close()  # no caller has the object yet
             raise
@@ -157,7 +164,7 @@ class CBFFormat(Format):
         self._has_spare = False
 
     def open(self, path: str, index: Index | None) -> _OpenFile:
-        return _OpenFile(path, memory_map=self._options.memory_map)
+        return _OpenFile(path, self._options.remote, memory_map=self._options.memory_map)
 
     def _remark(self, path: str, what: str) -> None:
         """Warn of a definition that does not fit a file, once for all files; raise it if warnings are errors."""
@@ -178,11 +185,18 @@ class CBFFormat(Format):
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
             self._has_spare = True
         count = int(header.num_sequences.sum())
-        fingerprint, layout = file_fingerprint(text, count), header._replace(streams=schema)
-        facts = fingerprint, layout, text.storage.stamp, text.size, count
+        # The samples of an object take a request each, so the fingerprint waits for the first state.
+        fingerprint = file_fingerprint(text, count) if file.is_local else ""
+        facts = fingerprint, header._replace(streams=schema), text.storage.stamp, text.size, count
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
-        index = Index(text.path, streams, NO_SEQUENCES, *facts, joins="first", part_in_bytes=0)
+        index = Index(
+            text.path, streams, NO_SEQUENCES, *facts, joins="first", part_in_bytes=0,
+            loads_at_once=loads_at_once(text, int((header.ends - header.begins).mean())),
+        )  # fmt: skip
         return index._replace(table=self._table(file, index)), []
+
+    def fingerprint(self, file: _OpenFile, index: Index) -> str:
+        return file_fingerprint(file.text, index.table.num_sequences)
 
     # ---------------------------------------------------------------------------------------------------- streams
 
@@ -305,7 +319,8 @@ class CBFFormat(Format):
             place = ChunkInFile(begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
             # A matrix of the documented layout has all sequences, so all are decoded before some are selected.
             own = None if is_documented else sequences
-            read = file.binary.read(place, header.streams, own, self._spare, num_threads())
+            source = file.text.source(begin, begin + size)
+            read = file.binary.read(source, place, header.streams, own, self._spare, num_threads())
         finally:
             # If the file has changed, that explains more than any fault.
             file.text.require_unchanged()
@@ -313,6 +328,8 @@ class CBFFormat(Format):
             raise _error(index, chunk_id, read.fault)
         chunk, lengths = read.chunk, read.lengths
         assert chunk is not None
+        if not file.is_local and not is_documented and num_samples == num_sequences:
+            _require_single_samples(index, chunk_id, np.asarray(source[0])[: 4 * num_sequences].view("<u4"))
         if is_documented:
             # The table may count more samples: empty samples at the end of a sequence are lost in this layout.
             is_wrong = int(lengths.sum(dtype=np.int64)) > num_samples
@@ -325,7 +342,7 @@ class CBFFormat(Format):
                 raise FormatError(what, path=index.name, byte=begin)
         if sequences is not None and is_documented:
             chunk = chunk.only(sequences)
-        elif sequences is not None and not self._options.memory_map:
+        elif sequences is not None and not file.is_mapped:
             chunk = chunk.in_full_width()  # a copy, which frees the bytes of the other sequences
         return chunk, lengths, size - read.num_used
 
@@ -343,11 +360,13 @@ class CBFFormat(Format):
 
 
 def _read_lengths(
-    text: InputFile, header: CBFHeader, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
+    text: TextInput, header: CBFHeader, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
 ) -> None:
-    parts = itertools.pairwise(chunk_starts.tolist())
-    for (first, last), begin in zip(parts, header.begins.tolist(), strict=True):
-        text.read_into(lengths[first:last].view(np.uint8), begin)
+    lists = [lengths[first:last].view(np.uint8) for first, last in itertools.pairwise(chunk_starts.tolist())]
+    # Where the samples are as many as the sequences, each has one; a request to a store would tell no more.
+    is_needed = header.num_samples != header.num_sequences
+    wanted = np.flatnonzero(is_needed if text.storage.num_requests else np.ones_like(is_needed)).tolist()
+    read_ranges(text, [(int(header.begins[chunk_id]), lists[chunk_id]) for chunk_id in wanted])
     sums = np.add.reduceat(lengths, chunk_starts[:-1], dtype=np.int64)
     wrong = np.flatnonzero(sums != header.num_samples)
     if len(wrong):
@@ -355,6 +374,16 @@ def _read_lengths(
         said = f"the table of chunks says {header.num_samples[chunk_id]} samples"
         what = f"the lengths of chunk {chunk_id} sum up to {sums[chunk_id]}, but {said}"
         raise FormatError(what, path=text.path, byte=int(header.begins[chunk_id]))
+
+
+def _require_single_samples(index: Index, chunk_id: int, lengths: npt.NDArray[np.uint32]) -> None:
+    """Refuse a list of lengths that was not read when the file was opened, if it contradicts the table of chunks."""
+    if (lengths != 1).any():
+        sequence = int(np.argmax(lengths != 1))
+        what = f"the length list says {lengths[sequence]} samples, but the table of chunks says 1 for each sequence"
+        byte = int(index.layout.begins[chunk_id]) + 4 * sequence
+        key = index.table.keys[sequence + index.table.bounds_of(chunk_id)[0]]
+        raise FormatError(what, path=index.name, byte=byte, sequence=key)
 
 
 def _error(index: Index, chunk_id: int, fault: _core.CBFFault) -> FormatError:

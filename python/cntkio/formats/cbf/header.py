@@ -13,7 +13,7 @@ import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, cbf_version, other_than
 from cntkio.formats.report import EMPTY_FILE
-from cntkio.storage.text_input import InputFile
+from cntkio.storage.text_input import TextInput
 from cntkio.streams import LARGEST_DIM
 
 LayoutName = Literal["2.x", "documented"]
@@ -134,7 +134,7 @@ class _Fields:
         return dim
 
 
-def read_header(file: InputFile) -> CBFHeader:
+def read_header(file: TextInput) -> CBFHeader:
     """Read the header of a file; a `FormatError` says what is wrong with it, or that it is of another format."""
     head = file.read(0, FIRST_CHUNK)
     if head[:8] == CBF_MAGIC:
@@ -150,7 +150,7 @@ def read_header(file: InputFile) -> CBFHeader:
     raise FormatError(what, path=file.path, byte=0, kind=None if head else EMPTY_FILE)
 
 
-def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
+def _read_2x_header(file: TextInput, head: bytes) -> CBFHeader:
     def error(what: str, offset: int) -> FormatError:
         return FormatError(what, path=file.path, byte=offset)
 
@@ -185,7 +185,7 @@ def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
     return _chunk_table(fields, "2.x", streams, num_chunks, FIRST_CHUNK, begin)
 
 
-def _read_documented_header(file: InputFile) -> CBFHeader:
+def _read_documented_header(file: TextInput) -> CBFHeader:
     size = min(file.size, _FIRST_READ)
     while True:
         fields = _Fields(file.path, file.read(8, size - 8), 8)

@@ -380,7 +380,7 @@ class GatheredFrames:
             block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size, ranges), 0
         else:
             # The list may promise any number of frames, so ask for no more bytes than the file has.
-            num_read = self._bytes.read(file.number, begin, min(size, max(file.size - begin, 0)))
+            num_read = self._bytes.read((file.number, file.size), begin, min(size, max(file.size - begin, 0)))
             if num_read < size:
                 return num_read
             block, offset = 0, self._num_read

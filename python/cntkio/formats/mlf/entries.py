@@ -382,7 +382,7 @@ def infer_labels(path: AnyPath) -> list[bytes]:
         [b'aa', b'sil']
     """
     with closing(InputFile(os.fspath(path))) as file:
-        return _core.mlf_names(*file.handle)
+        return _core.mlf_names(file.handle)
 
 
 def advice_on_row(wrong: WrongWord) -> str:

@@ -1,0 +1,291 @@
+"""Binary formats in remote stores: they read as on a disk, in few requests, and a store's faults are located errors."""
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from cntkio import CBFDeserializer, CorpusError, FormatError, MinibatchSource, Remote
+from cntkio.cli import main
+from cntkio.convert import write_cbf
+from cntkio.storage import block_cache, stores
+from support.range_server import RangeServer, Request, range_server
+
+fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
+pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
+
+Files = dict[str, bytes]
+NUM_SEQUENCES = 120
+
+
+class Form(NamedTuple):
+    """A format: its files by name; the deserializers for files in a place; the file with the data; a command's input.
+
+    Attributes:
+        most_requests: Most requests of an opening, and of the read of a chunk.
+        reader: The section of a configuration that reads it from a place.
+    """
+
+    files: Callable[[Path], Files]
+    read: Callable[..., Any]
+    data: str
+    command: str
+    most_requests: tuple[int, int]
+    reader: str
+
+
+def numbers(lengths: list[int]) -> list[Any]:
+    rows = np.random.default_rng(7)
+    return [rows.integers(0, 1000, (length, 3)).astype(np.float32) for length in lengths]
+
+
+LENGTHS = [1 + key % 4 for key in range(NUM_SEQUENCES)]
+
+
+def written(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def cbf_files(folder: Path) -> Files:
+    values, half = numbers(LENGTHS), NUM_SEQUENCES // 2
+    for name, part in (("a.cbf", values[:half]), ("b.cbf", values[half:])):
+        write_cbf(folder / name, {"x": part}, chunk_size_in_bytes=200)
+    return written(folder)
+
+
+def documented_files(folder: Path) -> Files:
+    write_cbf(folder / "a.cbf", {"x": numbers([1] * NUM_SEQUENCES)}, chunk_size_in_bytes=200, layout="documented")
+    return written(folder)
+
+
+FORMS = {
+    "cbf": Form(
+        cbf_files,
+        lambda place, **options: CBFDeserializer([f"{place}/a.cbf", f"{place}/b.cbf"], **options),
+        "b.cbf",
+        "a.cbf",
+        (2 * 5, 2),
+        'readerType = CNTKBinaryReader ; file = "{place}/a.cbf;{place}/b.cbf" ; keepDataInMemory = true',
+    ),
+    "documented cbf": Form(
+        documented_files,
+        lambda place, **options: CBFDeserializer(f"{place}/a.cbf", **options),
+        "a.cbf",
+        "a.cbf",
+        (4, 2),
+        'readerType = CNTKBinaryReader ; file = "{place}/a.cbf"',
+    ),
+}
+PLACES = ("http", "cached http", "memory", "file", "store")
+
+
+@pytest.fixture(autouse=True)
+def small_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def server() -> Iterator[RangeServer]:
+    with range_server() as served:
+        yield served
+
+
+def placed(place: str, files: Files, folder: Path, server: RangeServer) -> tuple[str, Remote | None]:
+    """Put files into a place; return how names begin there, and the options to read them."""
+    if "http" in place:
+        server.files |= {f"corpus/{name}": content for name, content in files.items()}
+        return f"{server.url}/corpus", Remote(cache=folder / "cache") if "cached" in place else None
+    if place == "file":
+        return (folder / "corpus").as_uri(), None
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/formats/{folder.name}/{name}": content for name, content in files.items()})
+    # The paths of an object store, without a scheme.
+    store = Remote(store=memory) if place == "store" else None
+    return f"{'' if store else 'memory:/'}/formats/{folder.name}", store
+
+
+def made(form: Form, folder: Path) -> Files:
+    (folder / "corpus").mkdir()
+    return form.files(folder / "corpus")
+
+
+def everything(deserializers: Any, **options: Any) -> Any:
+    """Return the minibatches of two sweeps, and a state after the first."""
+    with MinibatchSource(deserializers, max_sweeps=2, **options) as source:
+        read = [source.next_minibatch(5)]
+        state = source.state_dict()
+        read += source.minibatches(17)
+    shown = [
+        (minibatch.keys_of_sequences.tolist(), {name: plain(data) for name, data in minibatch.items()})
+        for minibatch in read
+        if minibatch
+    ]
+    return shown, {name: state[name] for name in ("timeline", "data")}
+
+
+def plain(data: Any) -> Any:
+    arrays = (getattr(data, name, None) for name in ("values", "offsets", "indices", "indptr"))
+    return [None if array is None else (array.tolist(), str(array.dtype)) for array in arrays]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_format_reads_the_same_from_every_store(
+    form: str, place: str, tmp_path: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = made(FORMS[form], tmp_path)
+    monkeypatch.setattr(stores, "PART", 300)
+    monkeypatch.setattr(block_cache, "BLOCK", 500)
+    monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 125)
+    expected = everything(FORMS[form].read(tmp_path / "corpus"))
+    name, remote = placed(place, files, tmp_path, server)
+    assert everything(FORMS[form].read(name, remote=remote)) == expected
+    if remote is not None and remote.cache is not None:
+        assert everything(FORMS[form].read(name, remote=remote)) == expected
+
+
+# --------------------------------------------------------------------------------------------------------------- faults
+
+
+def on_server(form: Form, folder: Path, server: RangeServer, timeout: float = 60) -> Any:
+    name, _ = placed("http", made(form, folder), folder, server)
+    return form.read(name, remote=Remote(num_retries=1, timeout_in_seconds=timeout))
+
+
+def replaced(server: RangeServer, name: str) -> None:
+    server.files[name] = server.files[name][:-1] + b"?"
+
+
+def deleted(server: RangeServer, name: str) -> None:
+    del server.files[name]
+
+
+def answering(fault: str) -> Callable[[RangeServer, str], None]:
+    def begin(server: RangeServer, name: str) -> None:
+        server.fault = lambda request: fault
+
+    return begin
+
+
+FAULTS: dict[str, tuple[Callable[[RangeServer, str], None], type[Exception], str]] = {
+    "replaced": (replaced, CorpusError, "{name}: changed while it was read; open it again"),
+    "deleted": (deleted, CorpusError, "{name}: changed while it was read: it was deleted"),
+    "500": (answering("500"), OSError, r"Cannot read .*500.*corpus/"),
+    "short": (answering("short"), OSError, r"Cannot read bytes \d+ to \d+ .*corpus/"),
+    "more": (answering("more"), OSError, r"Cannot read bytes \d+ to \d+ .*corpus/"),
+    "shifted": (answering("shifted"), OSError, r"Cannot read bytes \d+ to \d+ .*corpus/"),
+    "whole": (answering("whole"), OSError, r"ignores ranges.*corpus/"),
+    "hang": (answering("hang"), TimeoutError, r"Cannot read .* \(no answer in 0\.2 s\).*corpus/"),
+    "403": (answering("403"), PermissionError, r"The store refuses .*corpus/"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_fault_of_a_store_is_an_error_that_names_the_object(
+    form: str, fault: str, tmp_path: Path, server: RangeServer
+) -> None:
+    begin, kind, message = FAULTS[fault]
+    corpus = on_server(FORMS[form], tmp_path, server, 0.2 if kind is TimeoutError else 60)
+    with MinibatchSource(corpus, max_sweeps=1, randomize=False, read_ahead_in_bytes=0) as source:
+        assert source.next_minibatch(5)
+        begin(server, f"corpus/{FORMS[form].data}")
+        with pytest.raises(kind, match=message.format(name=re.escape(FORMS[form].data))):
+            list(source.minibatches(5))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_faults_that_pass_change_no_value(form: str, tmp_path: Path, server: RangeServer) -> None:
+    corpus, choose, failed = on_server(FORMS[form], tmp_path, server), random.Random(form), set[Any]()
+
+    def fault(request: Request) -> str:
+        key = request.method, request.path, request.begin
+        if key in failed or choose.random() < 0.5:
+            return ""
+        failed.add(key)
+        return choose.choice(("500", "503", "short", "drop"))
+
+    server.fault = fault
+    assert everything(corpus) == everything(FORMS[form].read(tmp_path / "corpus"))
+    assert failed
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_opening_and_reading_take_few_requests(form: str, tmp_path: Path, server: RangeServer) -> None:
+    corpus = on_server(FORMS[form], tmp_path, server)
+    opening, of_chunk = FORMS[form].most_requests
+    with MinibatchSource(corpus, max_sweeps=1, read_ahead_in_bytes=0) as source:
+        assert len(server.requests) <= opening, [(one.method, one.path, one.begin) for one in server.requests]
+        server.requests.clear()
+        list(source.minibatches(10))
+        assert len(server.requests) <= of_chunk * source.num_chunks
+
+
+@pytest.mark.parametrize("verb", ["inspect", "head", "check"])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_command_reads_a_format_from_a_store(
+    form: str, verb: str, tmp_path: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, command = made(FORMS[form], tmp_path), FORMS[form].command
+    (name, _), local = placed("http", files, tmp_path, server), tmp_path / "corpus"
+    outputs = []
+    for place in (f"{name}/{command}", str(local / command)):
+        assert main([verb, place]) == 0, capsys.readouterr().err
+        outputs.append(capsys.readouterr().out.replace(name, str(local)))
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_command_converts_a_format_from_a_store(form: str, tmp_path: Path, server: RangeServer) -> None:
+    files, command = made(FORMS[form], tmp_path), FORMS[form].command
+    name, _ = placed("http", files, tmp_path, server)
+    texts = []
+    for number, place in enumerate((f"{name}/{command}", str(tmp_path / "corpus" / command))):
+        assert main(["convert", place, str(tmp_path / f"{number}.ctf")]) == 0
+        texts.append((tmp_path / f"{number}.ctf").read_bytes())
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_configuration_reads_a_format_from_a_store(form: str, tmp_path: Path, server: RangeServer) -> None:
+    files = made(FORMS[form], tmp_path)
+    name, _ = placed("http", files, tmp_path, server)
+    read = []
+    for place in (name, str(tmp_path / "corpus")):
+        reader = FORMS[form].reader.format(place=place)
+        (tmp_path / "a.cntk").write_text(f"train = [ reader = [ {reader} ; remote = [ numRetries = 1 ] ] ]")
+        with MinibatchSource.from_config(tmp_path / "a.cntk") as source:
+            keys = [source.next_minibatch(7) for _ in range(9)]
+            read.append([(one.keys_of_sequences.tolist(), *map(plain, one.values())) for one in keys])
+    assert read[0] == read[1]
+
+
+# ------------------------------------------------------------------------------------------------------- single formats
+
+
+def test_a_large_binary_file_opens_with_three_requests(tmp_path: Path, server: RangeServer) -> None:
+    write_cbf(tmp_path / "a.cbf", {"x": np.arange(120_000, dtype=np.float32).reshape(-1, 8)}, chunk_size_in_bytes=1000)
+    server.files["a.cbf"] = (tmp_path / "a.cbf").read_bytes()
+    assert len(server.files["a.cbf"]) > 4 * 64 << 10
+    with MinibatchSource(CBFDeserializer(f"{server.url}/a.cbf"), max_sweeps=1) as source:
+        # Its facts, its first bytes and its last bytes.
+        assert len(server.requests) == 3
+        state = source.state_dict()["data"]
+    with MinibatchSource(CBFDeserializer(tmp_path / "a.cbf"), max_sweeps=1) as source:
+        assert state == source.state_dict()["data"]
+
+
+def test_a_wrong_list_of_lengths_in_a_store_is_a_located_error(tmp_path: Path, server: RangeServer) -> None:
+    write_cbf(tmp_path / "a.cbf", {"x": np.eye(4, dtype=np.float32)})
+    content = bytearray((tmp_path / "a.cbf").read_bytes())
+    content[16:20] = (7).to_bytes(4, "little")
+    server.files["a.cbf"] = bytes(content)
+    with (
+        MinibatchSource(CBFDeserializer(f"{server.url}/a.cbf"), randomize=False) as source,
+        pytest.raises(FormatError, match=r"a\.cbf, byte 16, sequence 1: the length list says 7 samples"),
+    ):
+        source.next_minibatch(4)
