@@ -830,7 +830,6 @@ class BinaryFile:
     def __new__(cls, source: _Text, name: str, memory_map: bool) -> BinaryFile: ...
     def read(
         self,
-        source: _Text,
         chunk: ChunkInFile,
         streams: Sequence[StreamHeader],
         own: npt.NDArray[np.uint32] | None,

@@ -2,23 +2,39 @@
 
 import random
 import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from cntkio import CBFDeserializer, CorpusError, FormatError, MinibatchSource, Remote
+from cntkio import (
+    CBFDeserializer,
+    CorpusError,
+    FormatError,
+    HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
+    KaldiDeserializer,
+    MinibatchSource,
+    Remote,
+    StreamDef,
+    StreamDefs,
+)
 from cntkio.cli import main
 from cntkio.convert import write_cbf
-from cntkio.storage import block_cache, stores
+from cntkio.formats.htk import corpus as htk
+from cntkio.formats.mlf import write_binary_mlf, write_mapping, write_mlf
+from cntkio.storage import block_cache, open_input, stores
 from support.range_server import RangeServer, Request, range_server
 
+DirFileSystem = pytest.importorskip("fsspec.implementations.dirfs").DirFileSystem
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
 pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
 
 Files = dict[str, bytes]
-NUM_SEQUENCES = 120
+NUM_SEQUENCES = 40
 
 
 class Form(NamedTuple):
@@ -61,23 +77,108 @@ def documented_files(folder: Path) -> Files:
     return written(folder)
 
 
+def write_ark(path: Path, keys: range) -> list[int]:
+    """Write an archive, and return the offset of each object."""
+    values, content, offsets = numbers(LENGTHS), b"", []
+    for key in keys:
+        content += f"u{key} ".encode()
+        offsets.append(len(content))
+        content += b"\0BFM \4" + struct.pack("<iBi", len(values[key]), 4, 3) + values[key].tobytes()
+    path.write_bytes(content)
+    return offsets
+
+
+def ark_files(folder: Path) -> Files:
+    write_ark(folder / "a.ark", range(NUM_SEQUENCES))
+    return written(folder)
+
+
+def scp_files(folder: Path) -> Files:
+    """Write two archives, and a list of their objects in another order."""
+    lines = []
+    for number, name in enumerate(("a.ark", "b.ark")):
+        keys = range(number, NUM_SEQUENCES, 2)
+        offsets = write_ark(folder / name, keys)
+        lines += [f"u{key} {name}:{offset}\n" for key, offset in zip(keys, offsets, strict=True)]
+    random.Random(3).shuffle(lines)
+    (folder / "a.scp").write_text("".join(lines))
+    return written(folder)
+
+
+def htk_files(folder: Path) -> Files:
+    """Write an archive of frames and whole files, and a list of both."""
+    frames, ends, lines = np.concatenate(numbers(LENGTHS)).astype(">f4"), np.cumsum(LENGTHS).tolist(), []
+    for key, end in enumerate(ends):
+        first, place = end - LENGTHS[key], f"a.chunk[{end - LENGTHS[key]},{end - 1}]"
+        if key >= NUM_SEQUENCES // 2:
+            place = f"{key}.mfc"
+            (folder / place).write_bytes(struct.pack(">iihh", end - first, 100000, 12, 9) + frames[first:end].tobytes())
+        lines.append(f"u{key}={place}\n")
+    (folder / "a.chunk").write_bytes(struct.pack(">iihh", len(frames), 100000, 12, 9) + frames.tobytes())
+    (folder / "a.scp").write_text("".join(lines))
+    return written(folder)
+
+
+def mlf_files(folder: Path) -> Files:
+    """Write features, and their labels in both forms."""
+    htk_files(folder)
+    utterances = [(f"u{key}", np.arange(length) % 3) for key, length in enumerate(LENGTHS)]
+    write_mlf(folder / "a.mlf", utterances, ["sil", "aa", "bb"])
+    write_binary_mlf(folder / "a.bmlf", utterances)
+    write_mapping(folder / "states", ["sil", "aa", "bb"])
+    return written(folder)
+
+
+def read_htk(place: Any, **options: Any) -> HTKFeatureDeserializer:
+    return HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=f"{place}a.scp", shape=3)), **options)
+
+
+def read_mlf(place: Any, **options: Any) -> list[Any]:
+    mlf = StreamDefs(l=StreamDef(mlf=f"{place}a.mlf", shape=3))
+    return [read_htk(place, **options), HTKMLFDeserializer(f"{place}states", mlf, **options)]
+
+
+def read_bmlf(place: Any, **options: Any) -> list[Any]:
+    mlf = StreamDefs(l=StreamDef(mlf=f"{place}a.bmlf", shape=3))
+    return [read_htk(place, **options), HTKMLFBinaryDeserializer(mlf, **options)]
+
+
+def read_kaldi(name: str) -> Callable[..., Any]:
+    return lambda place, **options: KaldiDeserializer(f"{place}{name}", chunk_size_in_bytes=300, **options)
+
+
+HTK_READER = """readerType = HTKMLFReader ; randomize = none ; frameMode = false
+    f = [ scpFile = "{place}a.scp" ; dim = 3 ]"""
 FORMS = {
     "cbf": Form(
         cbf_files,
-        lambda place, **options: CBFDeserializer([f"{place}/a.cbf", f"{place}/b.cbf"], **options),
+        lambda place, **options: CBFDeserializer([f"{place}a.cbf", f"{place}b.cbf"], **options),
         "b.cbf",
         "a.cbf",
         (2 * 5, 2),
-        'readerType = CNTKBinaryReader ; file = "{place}/a.cbf;{place}/b.cbf" ; keepDataInMemory = true',
+        'readerType = CNTKBinaryReader ; file = "{place}a.cbf;{place}b.cbf" ; keepDataInMemory = true',
     ),
     "documented cbf": Form(
         documented_files,
-        lambda place, **options: CBFDeserializer(f"{place}/a.cbf", **options),
+        lambda place, **options: CBFDeserializer(f"{place}a.cbf", **options),
         "a.cbf",
         "a.cbf",
         (4, 2),
-        'readerType = CNTKBinaryReader ; file = "{place}/a.cbf"',
+        'readerType = CNTKBinaryReader ; file = "{place}a.cbf"',
     ),
+    # Two requests for a list, and for each file its facts and its first bytes.
+    "ark": Form(ark_files, read_kaldi("a.ark"), "a.ark", "a.ark", (6, 2), ""),
+    "scp": Form(scp_files, read_kaldi("a.scp"), "a.ark", "a.scp", (12, 4), ""),
+    "htk": Form(htk_files, read_htk, "39.mfc", "a.scp", (8 + 2 * 20, 20), HTK_READER),
+    "mlf": Form(
+        mlf_files,
+        read_mlf,
+        "39.mfc",
+        "a.mlf",
+        (14 + 2 * 20, 20),
+        HTK_READER + 'l = [ mlfFile = "{place}a.mlf" ; labelMappingFile = "{place}states" ; labelDim = 3 ]',
+    ),
+    "bmlf": Form(mlf_files, read_bmlf, "39.mfc", "a.bmlf", (14 + 2 * 20, 20), ""),
 }
 PLACES = ("http", "cached http", "memory", "file", "store")
 
@@ -86,6 +187,10 @@ PLACES = ("http", "cached http", "memory", "file", "store")
 def small_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
     monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
+    # The first bytes of an object stay in memory, so that a small file would be read with one request.
+    monkeypatch.setattr(open_input, "HEAD", 32)
+    monkeypatch.setattr(open_input, "MOST_KEPT", 20)
+    monkeypatch.setattr(htk, "CHUNK_FRAMES", 20)
 
 
 @pytest.fixture
@@ -98,18 +203,26 @@ def placed(place: str, files: Files, folder: Path, server: RangeServer) -> tuple
     """Put files into a place; return how names begin there, and the options to read them."""
     if "http" in place:
         server.files |= {f"corpus/{name}": content for name, content in files.items()}
-        return f"{server.url}/corpus", Remote(cache=folder / "cache") if "cached" in place else None
+        return f"{server.url}/corpus/", Remote(cache=folder / "cache") if "cached" in place else None
     if place == "file":
-        return (folder / "corpus").as_uri(), None
+        return (folder / "corpus").as_uri() + "/", None
     memory = fsspec.filesystem("memory")
     memory.pipe({f"/formats/{folder.name}/{name}": content for name, content in files.items()})
-    # The paths of an object store, without a scheme.
-    store = Remote(store=memory) if place == "store" else None
-    return f"{'' if store else 'memory:/'}/formats/{folder.name}", store
+    if place == "memory":
+        return f"memory://formats/{folder.name}/", None
+    # Paths have no scheme, and those of a list begin in the store.
+    return "", Remote(store=DirFileSystem(f"/formats/{folder.name}", memory))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of the files on the disk, in which the relative paths of lists begin."""
+    (tmp_path / "corpus").mkdir()
+    monkeypatch.chdir(tmp_path / "corpus")
+    return tmp_path
 
 
 def made(form: Form, folder: Path) -> Files:
-    (folder / "corpus").mkdir()
     return form.files(folder / "corpus")
 
 
@@ -135,14 +248,14 @@ def plain(data: Any) -> Any:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_format_reads_the_same_from_every_store(
-    form: str, place: str, tmp_path: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+    form: str, place: str, folder: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = made(FORMS[form], tmp_path)
+    files = made(FORMS[form], folder)
     monkeypatch.setattr(stores, "PART", 300)
     monkeypatch.setattr(block_cache, "BLOCK", 500)
     monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 125)
-    expected = everything(FORMS[form].read(tmp_path / "corpus"))
-    name, remote = placed(place, files, tmp_path, server)
+    expected = everything(FORMS[form].read(f"{folder}/corpus/"))
+    name, remote = placed(place, files, folder, server)
     assert everything(FORMS[form].read(name, remote=remote)) == expected
     if remote is not None and remote.cache is not None:
         assert everything(FORMS[form].read(name, remote=remote)) == expected
@@ -171,9 +284,9 @@ def answering(fault: str) -> Callable[[RangeServer, str], None]:
     return begin
 
 
-FAULTS: dict[str, tuple[Callable[[RangeServer, str], None], type[Exception], str]] = {
+FAULTS: dict[str, tuple[Callable[[RangeServer, str], None], Any, str]] = {
     "replaced": (replaced, CorpusError, "{name}: changed while it was read; open it again"),
-    "deleted": (deleted, CorpusError, "{name}: changed while it was read: it was deleted"),
+    "deleted": (deleted, (CorpusError, OSError), "{name}: changed while it was read: it was deleted|No such .*{name}"),
     "500": (answering("500"), OSError, r"Cannot read .*500.*corpus/"),
     "short": (answering("short"), OSError, r"Cannot read bytes \d+ to \d+ .*corpus/"),
     "more": (answering("more"), OSError, r"Cannot read bytes \d+ to \d+ .*corpus/"),
@@ -187,10 +300,10 @@ FAULTS: dict[str, tuple[Callable[[RangeServer, str], None], type[Exception], str
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_fault_of_a_store_is_an_error_that_names_the_object(
-    form: str, fault: str, tmp_path: Path, server: RangeServer
+    form: str, fault: str, folder: Path, server: RangeServer
 ) -> None:
     begin, kind, message = FAULTS[fault]
-    corpus = on_server(FORMS[form], tmp_path, server, 0.2 if kind is TimeoutError else 60)
+    corpus = on_server(FORMS[form], folder, server, 0.2 if kind is TimeoutError else 60)
     with MinibatchSource(corpus, max_sweeps=1, randomize=False, read_ahead_in_bytes=0) as source:
         assert source.next_minibatch(5)
         begin(server, f"corpus/{FORMS[form].data}")
@@ -199,8 +312,8 @@ def test_a_fault_of_a_store_is_an_error_that_names_the_object(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_faults_that_pass_change_no_value(form: str, tmp_path: Path, server: RangeServer) -> None:
-    corpus, choose, failed = on_server(FORMS[form], tmp_path, server), random.Random(form), set[Any]()
+def test_faults_that_pass_change_no_value(form: str, folder: Path, server: RangeServer) -> None:
+    corpus, choose, failed = on_server(FORMS[form], folder, server), random.Random(form), set[Any]()
 
     def fault(request: Request) -> str:
         key = request.method, request.path, request.begin
@@ -210,13 +323,13 @@ def test_faults_that_pass_change_no_value(form: str, tmp_path: Path, server: Ran
         return choose.choice(("500", "503", "short", "drop"))
 
     server.fault = fault
-    assert everything(corpus) == everything(FORMS[form].read(tmp_path / "corpus"))
+    assert everything(corpus) == everything(FORMS[form].read(f"{folder}/corpus/"))
     assert failed
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_opening_and_reading_take_few_requests(form: str, tmp_path: Path, server: RangeServer) -> None:
-    corpus = on_server(FORMS[form], tmp_path, server)
+def test_opening_and_reading_take_few_requests(form: str, folder: Path, server: RangeServer) -> None:
+    corpus = on_server(FORMS[form], folder, server)
     opening, of_chunk = FORMS[form].most_requests
     with MinibatchSource(corpus, max_sweeps=1, read_ahead_in_bytes=0) as source:
         assert len(server.requests) <= opening, [(one.method, one.path, one.begin) for one in server.requests]
@@ -228,46 +341,68 @@ def test_opening_and_reading_take_few_requests(form: str, tmp_path: Path, server
 @pytest.mark.parametrize("verb", ["inspect", "head", "check"])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_command_reads_a_format_from_a_store(
-    form: str, verb: str, tmp_path: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
+    form: str, verb: str, folder: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, command = made(FORMS[form], tmp_path), FORMS[form].command
-    (name, _), local = placed("http", files, tmp_path, server), tmp_path / "corpus"
+    files, command = made(FORMS[form], folder), FORMS[form].command
+    (name, _), local = placed("http", files, folder, server), f"{folder}/corpus/"
     outputs = []
-    for place in (f"{name}/{command}", str(local / command)):
+    for place in (f"{name}{command}", f"{local}{command}"):
         assert main([verb, place]) == 0, capsys.readouterr().err
-        outputs.append(capsys.readouterr().out.replace(name, str(local)))
+        outputs.append(capsys.readouterr().out.replace(name, local))
     assert outputs[0] == outputs[1]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_command_converts_a_format_from_a_store(form: str, tmp_path: Path, server: RangeServer) -> None:
-    files, command = made(FORMS[form], tmp_path), FORMS[form].command
-    name, _ = placed("http", files, tmp_path, server)
+@pytest.mark.parametrize("form", [name for name in FORMS if "mlf" not in name])
+def test_the_command_converts_a_format_from_a_store(form: str, folder: Path, server: RangeServer) -> None:
+    files, command = made(FORMS[form], folder), FORMS[form].command
+    name, _ = placed("http", files, folder, server)
     texts = []
-    for number, place in enumerate((f"{name}/{command}", str(tmp_path / "corpus" / command))):
-        assert main(["convert", place, str(tmp_path / f"{number}.ctf")]) == 0
-        texts.append((tmp_path / f"{number}.ctf").read_bytes())
+    for number, place in enumerate((f"{name}{command}", f"{folder}/corpus/{command}")):
+        assert main(["convert", "--renumber", place, str(folder / f"{number}.ctf")]) == 0
+        texts.append((folder / f"{number}.ctf").read_bytes())
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_configuration_reads_a_format_from_a_store(form: str, tmp_path: Path, server: RangeServer) -> None:
-    files = made(FORMS[form], tmp_path)
-    name, _ = placed("http", files, tmp_path, server)
+@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.reader])
+def test_a_configuration_reads_a_format_from_a_store(form: str, folder: Path, server: RangeServer) -> None:
+    files = made(FORMS[form], folder)
+    name, _ = placed("http", files, folder, server)
     read = []
-    for place in (name, str(tmp_path / "corpus")):
+    for place in (name, f"{folder}/corpus/"):
         reader = FORMS[form].reader.format(place=place)
-        (tmp_path / "a.cntk").write_text(f"train = [ reader = [ {reader} ; remote = [ numRetries = 1 ] ] ]")
-        with MinibatchSource.from_config(tmp_path / "a.cntk") as source:
+        (folder / "a.cntk").write_text(f"train = [ reader = [ {reader} ; remote = [ numRetries = 1 ] ] ]")
+        with MinibatchSource.from_config(folder / "a.cntk") as source:
             keys = [source.next_minibatch(7) for _ in range(9)]
             read.append([(one.keys_of_sequences.tolist(), *map(plain, one.values())) for one in keys])
     assert read[0] == read[1]
 
 
+@pytest.mark.parametrize("place", ["http", "memory", "file"])
+def test_a_configuration_may_be_in_a_store(
+    place: str, folder: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = made(FORMS["cbf"], folder)
+    own = f'train = [ reader = [ readerType = CNTKBinaryReader ; file = "{folder}/corpus/a.cbf" ] ]'.encode()
+    (folder / "corpus" / "own.cntk").write_bytes(own)
+    files |= {"own.cntk": own, "a.cntk": b"include=own.cntk\n"}
+    (folder / "corpus" / "a.cntk").write_bytes(files["a.cntk"])
+    name, _ = placed(place, files, folder, server)
+    outputs = []
+    for path in (f"{name}a.cntk", "a.cntk"):
+        assert main(["head", path]) == 0, capsys.readouterr().err
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert main(["head", f"{name}b.cntk"]) == 2
+    assert "No such" in capsys.readouterr().err
+
+
 # ------------------------------------------------------------------------------------------------------- single formats
 
 
-def test_a_large_binary_file_opens_with_three_requests(tmp_path: Path, server: RangeServer) -> None:
+def test_a_large_binary_file_opens_with_three_requests(
+    tmp_path: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_input, "HEAD", 64 << 10)
     write_cbf(tmp_path / "a.cbf", {"x": np.arange(120_000, dtype=np.float32).reshape(-1, 8)}, chunk_size_in_bytes=1000)
     server.files["a.cbf"] = (tmp_path / "a.cbf").read_bytes()
     assert len(server.files["a.cbf"]) > 4 * 64 << 10

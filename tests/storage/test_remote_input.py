@@ -19,8 +19,6 @@ from cntkio import (
     CorpusError,
     CTFDeserializer,
     FormatError,
-    HTKFeatureDeserializer,
-    HTKMLFDeserializer,
     MinibatchSource,
     Remote,
     StreamDef,
@@ -242,18 +240,6 @@ def test_a_missing_object_and_a_missing_server_are_errors_of_the_system(server: 
         CTFDeserializer(f"{server.url}/b.ctf", X).open()
     with pytest.raises(OSError, match=r"Cannot read its facts"):
         CTFDeserializer("http://127.0.0.1:1/b.ctf", X, remote=Remote(num_retries=0)).open()
-
-
-def test_other_formats_say_that_they_read_no_urls() -> None:
-    streams = StreamDefs(x=StreamDef(shape=2, scp="memory://remote-input/a.scp"))
-    labels = StreamDefs(y=StreamDef(shape=2, mlf="memory://remote-input/a.mlf"))
-    deserializers = (
-        HTKFeatureDeserializer(streams),
-        HTKMLFDeserializer("memory://remote-input/a.map", labels),
-    )
-    for deserializer in deserializers:
-        with pytest.raises(OSError, match=r"Is a URL; files of this kind are read only from a local disk"):
-            MinibatchSource(deserializer)
 
 
 def test_errors_of_the_format_name_url_line_and_column() -> None:

@@ -59,7 +59,9 @@ struct ColumnSchema {
 
 /// The place of a chunk in a file, from the attributes of an object.
 #[derive(FromPyObject)]
-struct ChunkInFile {
+struct ChunkInFile<'py> {
+    /// The open file, or the bytes of the chunk in memory.
+    source: TextArgument<'py>,
     begin: u64,
     size: usize,
     num_sequences: usize,
@@ -106,13 +108,11 @@ impl BinaryFile {
 
     /// Read a chunk.
     ///
-    /// `source`: the open file, or the bytes of the chunk in memory.
     /// `own`: keep only these sequences, counted in the chunk, which ascend; for the 2.x layout only.
     fn read(
         &self,
         py: Python<'_>,
-        source: TextArgument<'_>,
-        chunk: ChunkInFile,
+        chunk: ChunkInFile<'_>,
         streams: Vec<ColumnSchema>,
         own: Option<PyReadonlyArray1<'_, u32>>,
         spare: Py<Spare>,
@@ -128,7 +128,7 @@ impl BinaryFile {
             Stream { is_sparse, dim, is_double, becomes_double }
         };
         let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
-        let ChunkInFile { begin, size, num_sequences, most_samples, piece_size } = chunk;
+        let ChunkInFile { source, begin, size, num_sequences, most_samples, piece_size } = chunk;
         let own = own.as_ref().map(|own| own.as_slice()).transpose()?;
         let are_there = |own: &[u32]| {
             // The parser walks over the chunk once and compares each sequence with the next of these, so it would miss

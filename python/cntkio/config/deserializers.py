@@ -210,8 +210,11 @@ def binary_deserializer(section: Section, asked: Asked, known: Mapping[str, str]
     arguments: tuple[Any, ...] = (path, StreamDefs(renamed)) if renamed else (path,)
     dtype = "float32" if asked.precision == "float" else "float64"
     # Without conversion, because CNTK refuses a file whose values have another type.
-    keywords = (*_keywords(asked, section, keys.KEYWORDS[CBFDeserializer]), ("dtype", dtype), ("convert", False))
-    return Call(CBFDeserializer, arguments, keywords, asked.trace_level(section))
+    options = [(option.name, option.of(section), option.default) for option in keys.KEYWORDS[CBFDeserializer]]
+    keywords = [(name, value) for name, value, default in options if value != default]
+    return Call(
+        CBFDeserializer, arguments, (*keywords, ("dtype", dtype), ("convert", False)), asked.trace_level(section)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- HTK
@@ -348,7 +351,11 @@ def _deserializer(section: Section, asked: Asked, *, is_first: bool) -> Call:
         return label_deserializer(_only_stream(section, keys.LABEL_DESERIALIZER), asked)
     stream = _streams_of(section)[0]
     described = StreamDef(mlf=stream.files("mlfFile", own=True), shape=_number_of_classes(stream))
-    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),), _keywords(asked, stream, ()))
+    return Call(
+        HTKMLFBinaryDeserializer,
+        (StreamDefs({stream.name: described}),),
+        _keywords(asked, stream, keys.KEYWORDS[target]),
+    )
 
 
 def _only_stream(section: Section, known: Mapping[str, str]) -> Section:

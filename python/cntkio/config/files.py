@@ -24,7 +24,8 @@ from typing import TypeAlias
 from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
-from cntkio.storage.names import hint_on_name
+from cntkio.storage.names import beside, hint_on_name, is_remote
+from cntkio.storage.open_input import open_stored
 
 _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"
@@ -61,7 +62,7 @@ def configuration(arguments: Iterable[str]) -> Section:
         key, rest = _key_of(argument)
         position = Position(None, index, 1)
         for path in rest.split("+") if key == "configfile" else ():
-            file = os.path.join(directory, path)  # noqa: PTH118 - texts with any bytes
+            file = _within(directory, path)
             identity = _identity(file, position)
             if identity in named:
                 raise position.error(f"the file {path!r} is named twice", "configFile")
@@ -120,6 +121,11 @@ def _unused(section: Section, used: set[Position], depth: int = 1) -> Iterator[t
             yield entry.key, entry.position
 
 
+def _within(directory: str, path: str) -> str:
+    # The texts may have any bytes.
+    return path if is_remote(path) else os.path.join(directory, path)  # noqa: PTH118
+
+
 def _identity(path: str, position: Position) -> str:
     """Return the same text for all paths of the same file."""
     try:
@@ -176,7 +182,7 @@ def _included(
     if "$" in line:
         raise position.error("include= takes names of files as they are, not variables", "include")
     for name in line[len("include=") :].split("+"):
-        file = os.path.join(directory, name)  # noqa: PTH118
+        file = _within(directory, beside(position.path or "", name))
         # CNTK takes the name as it is, up to the end of the line. A blank there counts only if a file has that name.
         if name.endswith(tuple(BLANKS)) and "\0" not in name and not os.path.exists(file):  # noqa: PTH110
             file = file.rstrip(BLANKS)
@@ -196,6 +202,9 @@ def _included(
 
 
 def _lines(path: str) -> _Numbered:
+    if is_remote(path):
+        with contextlib.closing(open_stored(path)) as stored:
+            return _numbered(path, _decoded(path, stored.read(0, _MOST_CHARACTERS + 1)))
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - any bytes
     except FileNotFoundError as error:
@@ -205,11 +214,14 @@ def _lines(path: str) -> _Numbered:
         raise ConfigError(f"{path} is not a regular file", path=path)
     with open(path, "rb") as file:
         # A further byte shows that the file is too long; the rest is never read, so memory stays limited.
-        content = file.read(_MOST_CHARACTERS + 1)
+        return _numbered(path, _decoded(path, file.read(_MOST_CHARACTERS + 1)))
+
+
+def _decoded(path: str, content: bytes) -> str:
     if len(content) > _MOST_CHARACTERS:
         raise ConfigError(f"{path}: {_TOO_LONG}. Is it a configuration?", path=path)
     # Paths may contain any bytes; with surrogates, the operating system gets the same bytes back.
-    return _numbered(path, content.decode("utf-8", "surrogateescape"))
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _numbered(path: str, content: str) -> _Numbered:

@@ -161,9 +161,15 @@ KEYWORDS: dict[type, tuple[ConfigOption[Any], ...]] = {
     HTKFeatureDeserializer: (
         ConfigOption("prefixPathInSCP", "prefix", Section.file_name, ""),
         _keyword(HTKFeatureDeserializer, "maxSequenceSize", lambda section, key, _: section.size(key, 0) or None),
+        _keyword(HTKFeatureDeserializer, "remote", _remote),
     ),
-    HTKMLFDeserializer: (PHONE_BOUNDARIES, _keyword(HTKMLFDeserializer, "cacheIndex", Section.boolean), *TARGETS),
-    HTKMLFBinaryDeserializer: (),
+    HTKMLFDeserializer: (
+        PHONE_BOUNDARIES,
+        _keyword(HTKMLFDeserializer, "cacheIndex", Section.boolean),
+        *TARGETS,
+        _keyword(HTKMLFDeserializer, "remote", _remote),
+    ),
+    HTKMLFBinaryDeserializer: (_keyword(HTKMLFBinaryDeserializer, "remote", _remote),),
 }
 
 # Options of readers.
@@ -211,12 +217,12 @@ BINARY_READER = _known("readerType " + _RANDOMIZATION, ATTRIBUTES["CNTKBinaryRea
 # The further keys in the section of an HTK reader are names of streams.
 HTK_READER = _known(
     "readerType randomize checkData useNumericSequenceKeys hashSequenceKeys verbosity action precision "
-    "useMersenneTwisterRand unigram traceLevel definesMBSize maxSequenceSize",
+    "useMersenneTwisterRand unigram traceLevel definesMBSize maxSequenceSize remote",
     ATTRIBUTES["HTKMLFReader"],
 )
 COMPOSITE_READER = _known(
     "readerType deserializers action precision traceLevel useNumericSequenceKeys hashSequenceKeys checkData "
-    "multiThreadedDeserialization chunkSizeInBytes verbosity prefetch " + _RANDOMIZATION,
+    "multiThreadedDeserialization chunkSizeInBytes verbosity prefetch remote " + _RANDOMIZATION,
     ATTRIBUTES["composite"],
 )
 TEXT_DESERIALIZER = _known("type module " + _RANDOMIZATION, TEXT)
@@ -225,8 +231,8 @@ BINARY_DESERIALIZER = _known("type module " + _RANDOMIZATION, BINARY)
 FEATURE_DESERIALIZER = _known("traceLevel keepDataInMemory " + " ".join(FEATURE_STREAM), FEATURES)
 LABEL_DESERIALIZER = _known("traceLevel keepDataInMemory maxSequenceSize " + " ".join(LABEL_STREAM), LABELS)
 FILE_STREAM = _known("dim format alias definesMBSize")
-FEATURE_STREAM_KEYS = _known(" ".join(FEATURE_STREAM))
-LABEL_STREAM_KEYS = _known("maxSequenceSize " + " ".join(LABEL_STREAM))
+FEATURE_STREAM_KEYS = _known("remote " + " ".join(FEATURE_STREAM))
+LABEL_STREAM_KEYS = _known("maxSequenceSize remote " + " ".join(LABEL_STREAM))
 
 _OF_OTHER_READERS = _known(
     "elementType sectionType wrecords windowSize numCPUThreads cropType cropRatio labelMappingType start "

@@ -30,9 +30,9 @@ from cntkio.formats.table import Keys
 from cntkio.formats.written_files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
+from cntkio.storage.open_input import whole_text
 from cntkio.storage.output_file import AnyPath
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import whole_text
 from cntkio.streams import StreamDef, StreamDefs
 
 

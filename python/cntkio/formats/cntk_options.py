@@ -117,6 +117,7 @@ _OF_FRAMES = (
     Option("input", "streams"),
     Option("definesMBSize", "defines_mb_size", truth),
     Option("precision", "dtype", _precision, _shown_precision),
+    Option("remote", "remote", _as_it_is),
 )
 FEATURES = (
     *_OF_FRAMES,

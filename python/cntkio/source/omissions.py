@@ -20,8 +20,8 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.table import Keys, SequenceTable
 from cntkio.source.join import JoinedTable
+from cntkio.storage.open_input import whole_text
 from cntkio.storage.progress import warn
-from cntkio.storage.text_input import whole_text
 from cntkio.timeline.selection import MOST_OMISSIONS, Omissions
 from cntkio.timeline.state import damaged, items
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -90,6 +91,21 @@ def one_file(names: FileNames, remote: Remote | None = None) -> str | None:
         return None
     path = os.fspath(names)
     return path if os.path.isfile(path) else None  # noqa: PTH113 - a `Path` takes longer
+
+
+def beside(listed: str, path: str) -> str:
+    """Return a path that a list of files names: in a list at a URL, a relative path begins in the list's folder.
+
+    Example:
+        >>> beside("s3://bucket/lists/a.scp", "../x.ark"), beside("s3://bucket/a.scp", "/data/x.ark")
+        ('s3://bucket/x.ark', '/data/x.ark')
+        >>> beside("lists/a.scp", "x.ark")
+        'x.ark'
+    """
+    scheme, mark, place = as_url(listed).partition("://")
+    if not mark or not _SCHEME.match(as_url(listed)) or path.startswith("/") or is_remote(path):
+        return path
+    return f"{scheme}{mark}{posixpath.normpath(posixpath.join(posixpath.dirname(place.partition('?')[0]), path))}"
 
 
 def as_url(path: str) -> str:

@@ -7,11 +7,15 @@ the beginning to the end. The first bytes, not the name of a file, show its comp
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from cntkio._threads import Workers
+import numpy as np
+
+from cntkio._threads import ForkLock, Workers
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.storage.block_cache import CachedObject, cache_folder
 from cntkio.storage.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
@@ -38,12 +42,13 @@ from cntkio.storage.text_input import (
     filled,
     open_to_read,
     sample_offsets,
+    unmarked,
 )
 
 
-def loads_at_once(text: TextInput, chunk_size: int) -> int:
+def loads_at_once(num_requests: int, chunk_size: int) -> int:
     """Return how many chunks to load at once, so that all requests are under way while other chunks are parsed."""
-    return LOADS_AT_ONCE + 2 * text.storage.num_requests // max(min(chunk_size, text.size) // PART, 1)
+    return LOADS_AT_ONCE + 2 * num_requests // max(chunk_size // PART, 1)
 
 
 def read_ranges(text: TextInput, ranges: Sequence[tuple[int, Bytes]]) -> None:
@@ -127,6 +132,88 @@ def open_stored(path: str, remote: Remote | None = None, facts: object = None) -
     if not is_remote(path, remote):
         return InputFile(path)
     return RemoteInput(as_url(path), remote, facts, manifest_of(remote))
+
+
+def all_bytes(path: str | os.PathLike[str], remote: Remote | None = None) -> bytes:
+    """Return the whole content of a file, as it is stored. Raises the errors of `open_stored`."""
+    name = os.fspath(path)
+    if not is_remote(name, remote):
+        with open(open_to_read(name), "rb") as file:
+            return file.read()
+    with closing(open_stored(name, remote)) as stored:
+        content = stored.read(0, stored.size)
+        stored.require_unchanged()
+        return content
+
+
+def whole_text(path: str | os.PathLike[str], remote: Remote | None = None) -> bytes:
+    """Return the whole content of a text, without a byte order mark.
+
+    Raises:
+        FormatError: As for `unmarked`.
+        OSError: As for `open_stored`.
+    """
+    return b"".join(unmarked(os.fspath(path), [all_bytes(path, remote)]))
+
+
+class KeptObjects:
+    """The objects of stores that were opened last, which stay open: to open one of them again takes no request.
+
+    Any thread may open objects. An object that has changed since it was first open is an error at its next read.
+
+    Attributes:
+        remote: How stores are read, by default as the caller reads them.
+    """
+
+    def __init__(self, remote: Remote | None) -> None:
+        self.remote, self._lock = remote or default_remote(), ForkLock()
+        self._kept, self._stamps = OrderedDict[str, TextInput](), dict[str, object]()
+
+    def has(self, path: str) -> bool:
+        """Return whether a path names an object in a store."""
+        return (":" in path or self.remote.store is not None) and is_remote(path, self.remote)
+
+    def requests_for(self, paths: Iterable[str]) -> int:
+        """Return the number of requests to keep under way while these files are read; 0: a file is local."""
+        return self.remote.num_requests if all(map(self.has, paths)) else 0
+
+    def open(self, path: str) -> TextInput:
+        """Open an object as it is stored. Raises the errors of `open_stored`."""
+        with self._lock.inner:
+            kept = self._kept.get(path)
+            if kept is not None:
+                self._kept.move_to_end(path)
+                return kept
+        text = open_stored(path, self.remote, self._stamps.get(path))
+        with self._lock.inner:
+            self._stamps[path], self._kept[path] = text.storage.stamp, text
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return text
+
+
+MOST_KEPT = 128
+"""Objects of a corpus that stay open; each takes at most 0.4 MB."""
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+def ahead(work: Callable[[_Item], _T], items: Iterable[_Item], num_threads: int) -> Iterator[Callable[[], _T]]:
+    """Yield, for each item, a function that returns the result of the work, or raises its error.
+
+    The threads work on later items at the same time; with 0 threads, the function itself does the work.
+
+    Example:
+        >>> [result() for result in ahead(abs, [-1, 2], 4)], [result() for result in ahead(abs, [-1, 2], 0)]
+        ([1, 2], [1, 2])
+    """
+    if not num_threads:
+        yield from (partial(work, item) for item in items)
+        return
+    with Workers(num_threads, "cntkio-objects") as workers:
+        coming = deque(workers.do(work, item) for item in items)
+        while coming:
+            yield coming.popleft().result
 
 
 def presumed_sizes(paths: Sequence[str], remote: Remote | None) -> list[int]:
@@ -292,7 +379,9 @@ class RemoteInput:
 
     def read_into(self, buffer: Bytes, offset: int) -> int:
         size = max(min(len(buffer), self.size - offset), 0)
-        if size:
+        if size and offset + size <= len(self._head):
+            buffer[:size] = np.frombuffer(self._head, np.uint8)[offset : offset + size]
+        elif size:
             self._fetch_into(buffer[:size], offset)
         return size
 

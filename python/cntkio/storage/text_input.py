@@ -534,28 +534,15 @@ def hint_on_missing(path: Path) -> str:
     return f"{start}{folder}"
 
 
-def all_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the whole content of a file. Raises the errors of `open_to_read`."""
-    with open(open_to_read(path), "rb") as file:
-        return file.read()
-
-
 UTF_16_ADVICE = "expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path}"
 MARK_INSIDE = "a byte order mark in the middle of the text, as between two files that were joined; remove these bytes"
 
 
-def whole_text(path: str | os.PathLike[str]) -> bytes:
-    """Return the whole content of a text, without a byte order mark.
+def unmarked(name: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield blocks of whole lines of a text, without a byte order mark. `name` is the name of the text in messages.
 
     Raises:
-        FormatError: The text has a byte order mark after its beginning.
-        OSError: As for `open_to_read`.
-    """
-    return b"".join(unmarked(os.fspath(path), [all_bytes(path)]))
-
-
-def unmarked(name: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield blocks of whole lines of a text as `whole_text` returns it. `name` is the name of the text in messages.
+        FormatError: The text has a byte order mark after its beginning, or is in UTF-16.
 
     Example:
         >>> list(unmarked("words", [codecs.BOM_UTF8 + b"the\\n", b"cat"]))

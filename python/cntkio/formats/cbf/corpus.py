@@ -38,7 +38,7 @@ from cntkio.storage.open_input import loads_at_once, open_stored, read_ranges
 from cntkio.storage.progress import warn
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import TextInput, file_fingerprint, in_utf8
+from cntkio.storage.text_input import CoreText, TextInput, file_fingerprint, in_utf8
 from cntkio.streams import StorageFormat, StreamDef, StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
@@ -128,10 +128,12 @@ class ChunkInFile(NamedTuple):
     """The place of a chunk in a file.
 
     Attributes:
+        source: The open file, or the bytes of the chunk in memory.
         most_samples: The most samples that a stream may have in the documented layout; None: it is the 2.x layout.
         piece_size: Bytes that a thread parses at a time.
     """
 
+    source: CoreText
     begin: int
     size: int
     num_sequences: int
@@ -191,7 +193,7 @@ class CBFFormat(Format):
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
         index = Index(
             text.path, streams, NO_SEQUENCES, *facts, joins="first", part_in_bytes=0,
-            loads_at_once=loads_at_once(text, int((header.ends - header.begins).mean())),
+            loads_at_once=loads_at_once(text.storage.num_requests, int((header.ends - header.begins).mean())),
         )  # fmt: skip
         return index._replace(table=self._table(file, index)), []
 
@@ -316,11 +318,11 @@ class CBFFormat(Format):
         try:
             most_samples = min(num_samples, _MOST_SAMPLES_PER_BYTE * file.size) if is_documented else None
             num_sequences = int(header.num_sequences[chunk_id])
-            place = ChunkInFile(begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
+            source = file.text.source(begin, begin + size)
+            place = ChunkInFile(source, begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
             # A matrix of the documented layout has all sequences, so all are decoded before some are selected.
             own = None if is_documented else sequences
-            source = file.text.source(begin, begin + size)
-            read = file.binary.read(source, place, header.streams, own, self._spare, num_threads())
+            read = file.binary.read(place, header.streams, own, self._spare, num_threads())
         finally:
             # If the file has changed, that explains more than any fault.
             file.text.require_unchanged()

@@ -378,7 +378,7 @@ class CTFFormat(Format):
         index = Index(
             text.path, self.streams, table, fingerprint, layout, storage.stamp, text.size, made.num_lines, why_empty,
             caches=(caches,), part_in_bytes=storage.part_in_bytes,
-            loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
+            loads_at_once=loads_at_once(storage.num_requests, min(self.options.chunk_size_in_bytes, text.size)),
         )  # fmt: skip
         return index, list(made.parsed)
 

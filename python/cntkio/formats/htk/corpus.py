@@ -43,7 +43,7 @@ from cntkio.formats.contract import (
     Utterances,
 )
 from cntkio.formats.corpus import filled_files, fingerprint_of_files, opened_corpus, without_empty
-from cntkio.formats.htk.feature_files import HEADER_SIZE, FeatureFiles, HTKHeader, OpenFile
+from cntkio.formats.htk.feature_files import HEADER_SIZE, FeatureFile, FeatureFiles, HTKHeader
 from cntkio.formats.htk.lists import (
     Frames,
     GatheredFrames,
@@ -70,7 +70,8 @@ from cntkio.formats.htk.options import (
 from cntkio.formats.report import first_few
 from cntkio.formats.table import Keys, ListedFiles, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.names import FileNames, shown, shown_files
+from cntkio.storage.open_input import KeptObjects, ahead, loads_at_once
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import FileStamps, InputFile, sum_of_files
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, named
@@ -105,6 +106,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
         stream_options: Further options of each stream by CNTK's names, such as ``{"F": {"contextWindow": 11}}``.
         defines_mb_size: Whether minibatch sizes count the samples of this deserializer's stream.
         dtype: Type of the delivered values, float32 or float64. Files contain float32.
+        remote: As for `CTFDeserializer`, for lists and feature files.
 
     Raises:
         ConfigError: An option is not possible.
@@ -151,6 +153,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             compatible=self.compatible,
             strict=self.strict,
             memory_map=self.memory_map,
+            remote=self.remote,
             dtype=float_type("dtype", self.dtype),
         )
 
@@ -190,13 +193,15 @@ class HTKLayout(NamedTuple):
     Attributes:
         model: Header of the first file, which all files must resemble.
         window: Number of frames before and after each frame.
-        stamps: The stamps of the files of `listed` when the corpus was opened.
+        stamps: The stamps of the local files of `listed` when the corpus was opened.
+        num_requests: Number of requests to keep under way while a chunk is read; 0: it has local files.
     """
 
     listed: Listed
     model: HTKHeader
     window: tuple[int, int]
     stamps: FileStamps
+    num_requests: int
 
 
 class HTKFormat(Format):
@@ -209,7 +214,9 @@ class HTKFormat(Format):
 
     def __init__(self, settings: FeatureSettings, opening: Opening) -> None:
         self._settings = settings
-        self._lists = Lists(listed_files(settings.lists, option="scp"), settings.prefix, settings.compatible)
+        self._stored = KeptObjects(settings.remote)
+        paths = listed_files(settings.lists, option="scp", remote=settings.remote)
+        self._lists = Lists(paths, settings.prefix, settings.compatible, self._stored)
         self.report, self.is_strict = opening.report(shown_files(self._lists.paths)), settings.strict
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
@@ -221,7 +228,7 @@ class HTKFormat(Format):
         # Each list has its own paths, so the path of an utterance identifies its list.
         listed = self._without_unwanted(listed, first_paths)
         keys, lengths = listed.keys, listed.lengths
-        with closing(FeatureFiles(settings.compatible)) as opened:
+        with closing(FeatureFiles(settings.compatible, self._stored)) as opened:
             model = self._first_header(opened, listed)
         stamps = FileStamps(listed.paths)
         self._require_room(listed, model, stamps.sizes)
@@ -242,7 +249,10 @@ class HTKFormat(Format):
             part = listed.only(slice(first, last))
             columns = part.keys, part.first, part.lengths, part.files - np.uint32(first_path)
             sums.append(f"{last - first}:{digest_of(columns)}")
-        options, files = {"max_sequence_length": settings.max_sequence_length}, ListedFiles(listed.paths, listed.files)
+        num_requests = self._stored.requests_for(map(os.fsdecode, listed.paths))
+        # Names of objects without the passwords in their URLs.
+        paths = [os.fsencode(shown(os.fsdecode(path))) for path in listed.paths] if num_requests else listed.paths
+        options, files = {"max_sequence_length": settings.max_sequence_length}, ListedFiles(paths, listed.files)
         table = SequenceTable(Keys(keys), lengths, np.concatenate(starts), options=options, files=files)
         utterances = Utterances(
             can_lead=not settings.is_broadcast,
@@ -251,10 +261,13 @@ class HTKFormat(Format):
             is_literal=settings.compatible,
         )
         stream = StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size)
-        name, layout = self.report.name, HTKLayout(listed, model, window, stamps)
+        name, layout = self.report.name, HTKLayout(listed, model, window, stamps, num_requests)
         fingerprint = sums[0] if len(sums) == 1 else fingerprint_of_files(self._lists.paths, sums)
         num_bytes = int(lengths.sum(dtype=np.int64)) * model.frame_size
-        return Index(name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, utterances=utterances), []
+        loads = loads_at_once(num_requests, num_bytes // table.num_chunks)
+        return Index(
+            name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, loads_at_once=loads, utterances=utterances
+        ), []
 
     def _without_unwanted(self, listed: Listed, first_paths: npt.NDArray[np.int64]) -> Listed:
         """Leave out utterances that are too long, and all utterances whose key is listed several times."""
@@ -315,7 +328,7 @@ class HTKFormat(Format):
         self, listed: Listed, what: str, index: int, byte: int | None = None, kind: str | None = None
     ) -> FormatError:
         """Return the error about an utterance of a list."""
-        what, path = f"{what} ({self._lists.place(listed, index)})", os.fsdecode(listed.path_of(index))
+        what, path = f"{what} ({self._lists.place(listed, index)})", shown(os.fsdecode(listed.path_of(index)))
         key, stream = decoded(listed.keys[index]), self._settings.name
         return FormatError(what, path=path, byte=byte, sequence=key, stream=stream, kind=kind)
 
@@ -339,10 +352,13 @@ class HTKFormat(Format):
         most = 0 if listed.lengths.sum(dtype=np.int64) > _MOST_UNCHECKED_FRAMES else _MOST_UNCHECKED_FRAMES_OF_A_FILE
         # Any file may be compressed, so each value takes at least 2 bytes.
         least = np.where(ends > most, model.dim * 2 * ends + HEADER_SIZE, 0)
-        for file in np.flatnonzero((least > 0) & (sizes < least))[:1].tolist():
+        small = np.flatnonzero((least > 0) & (sizes < least)).tolist()
+        # The size of an object takes a request, and reading it takes no more memory than it has bytes.
+        local = (file for file in small if not self._stored.has(os.fsdecode(listed.paths[file])))
+        for file in itertools.islice(local, 1):
             last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
             # If the file cannot be read, this raises the error that names the list, the line and the utterance.
-            with closing(FeatureFiles(self._settings.compatible)) as files:
+            with closing(FeatureFiles(self._settings.compatible, self._stored)) as files:
                 size = self._open(files, listed, last).size
             what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
             raise self._error(listed, what, last, 0)
@@ -350,12 +366,12 @@ class HTKFormat(Format):
     def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         listed: Listed = index.layout.listed
         files, first_of, path_indices = np.unique(listed.files[sequences], return_index=True, return_inverse=True)
-        with closing(FeatureFiles(self._settings.compatible, index.layout.stamps)) as opened:
+        with closing(FeatureFiles(self._settings.compatible, self._stored, index.layout.stamps)) as opened:
             headers = [self._open(opened, listed, int(sequences[index])).header for index in first_of]
         bounds = [(header.frames_offset, header.frame_size) for header in headers]
         offsets, sizes = np.array(bounds, np.int64).reshape(-1, 2).T
         begins = offsets[path_indices] + sizes[path_indices] * listed.first[sequences].astype(np.int64)
-        return PlacesInFiles([os.fsdecode(listed.paths[file]) for file in files], path_indices, begins)
+        return PlacesInFiles([shown(os.fsdecode(listed.paths[file])) for file in files], path_indices, begins)
 
     def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         frames = self.read_frames(index, chunk_id, memory_map=self._settings.memory_map, sequences=sequences)
@@ -374,9 +390,15 @@ class HTKFormat(Format):
         bounds, sizes = runs_of(listed.files, begins, ends, model.frame_size, memory_map=memory_map)
         gathered = GatheredFrames(sizes, memory_map=memory_map)
         mixes = Counter[str]()
-        with closing(FeatureFiles(self._settings.compatible, index.layout.stamps)) as files:
-            for low, high in itertools.pairwise(bounds.tolist()):
-                file, run = self._open(files, listed, low), slice(low, high)
+        runs = [*itertools.pairwise(bounds.tolist())]
+
+        def opened(bounds: tuple[int, int]) -> FeatureFile:
+            low, high = bounds
+            return self._open(files, listed, low).with_frames(int(begins[low]), int(ends[high - 1]))
+
+        with closing(FeatureFiles(self._settings.compatible, self._stored, index.layout.stamps)) as files:
+            for (low, high), coming in zip(runs, ahead(opened, runs, index.layout.num_requests), strict=True):
+                file, run = coming(), slice(low, high)
                 mixes.update(self._differences(model, listed, file.header, low))
                 self._check_range(listed, file.header, run)
                 num_read = gathered.add(file, begins[run], ends[run])
@@ -392,6 +414,8 @@ class HTKFormat(Format):
 
     def content_sum(self, file: object, index: Index) -> str:
         paths, stamps = index.layout.listed.paths, index.layout.stamps
+        if any(map(self._stored.has, map(os.fsdecode, paths))):
+            return ""
 
         def opened(number: int) -> InputFile:
             text = InputFile(os.fsdecode(paths[number]))
@@ -410,7 +434,7 @@ class HTKFormat(Format):
 
         return first_sound(header, listed.files if self.report.is_observed else listed.files[:1], self.report.refuse)
 
-    def _open(self, files: FeatureFiles, listed: Listed, index: int) -> OpenFile:
+    def _open(self, files: FeatureFiles, listed: Listed, index: int) -> FeatureFile:
         """Open the file of an utterance. Errors name the utterance."""
         try:
             return self._lists.open(files, listed, index)
@@ -421,7 +445,7 @@ class HTKFormat(Format):
         self, index: Index, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None
     ) -> Loaded:
         """Make a chunk from the frames of a chunk, or of some of its utterances. It takes over their bytes."""
-        listed, model, context, _ = index.layout
+        listed, model, context, *_ = index.layout
         lengths = listed.lengths[_utterances(index, chunk_id, sequences)]
         chunk = _core.frames_chunk(frames, lengths, model.dim, context, self._settings.is_broadcast)
         return Loaded(chunk_id, chunk, frames.mixes or None, sequences)

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import cntkio._core as _core
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
-from cntkio.storage.text_input import FileStamps, Stamp, changed_in_use, open_to_read, system_number
+from cntkio.storage.open_input import KeptObjects
+from cntkio.storage.text_input import (
+    CoreText,
+    FileStamps,
+    Stamp,
+    TextInput,
+    changed_in_use,
+    open_to_read,
+    system_number,
+)
 
 _BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC USER DISCRETE PLP"
 KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}
@@ -147,7 +156,7 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool) -> HTKHeader:
 
 
 class OpenFile(NamedTuple):
-    """A feature file that is open; `number` is the number by which the compiled core knows it."""
+    """A feature file on a local disk that is open; `number` is the number by which the compiled core knows it."""
 
     path: bytes
     descriptor: int
@@ -160,6 +169,15 @@ class OpenFile(NamedTuple):
         """Size in bytes when it was opened."""
         return self.stamp.size
 
+    def read(self, begin: int, size: int) -> bytes:
+        return _core.file_read(self.number, begin, size)
+
+    def source(self, begin: int, size: int) -> CoreText:
+        return self.number, self.size
+
+    def with_frames(self, first: int, end: int) -> OpenFile:
+        return self  # the core reads or maps the frames itself
+
     def require_unchanged(self) -> None:
         """Raise a `CorpusError` if the file was changed since it was opened."""
         now = Stamp(*_core.file_stamp(self.number))
@@ -167,11 +185,53 @@ class OpenFile(NamedTuple):
             raise changed_in_use(os.fsdecode(self.path), self.size, now.size)
 
 
-class FeatureFiles:
-    """Open feature files, a few at a time; with `stamps`, a file that has changed since then is refused."""
+class StoredFile(NamedTuple):
+    """A feature file in a store. It has the methods of `OpenFile`.
 
-    def __init__(self, compatible: bool, stamps: FileStamps | None = None) -> None:
-        self._compatible, self._stamps = compatible, stamps
+    Attributes:
+        part: Bytes that were read already, and the offset of the first of them; None: no bytes were.
+        number: None, because the compiled core cannot read it.
+    """
+
+    path: bytes
+    text: TextInput
+    header: HTKHeader
+    part: CoreText | None = None
+    number: None = None
+
+    @property
+    def size(self) -> int:
+        return self.text.size
+
+    def read(self, begin: int, size: int) -> bytes:
+        return self.text.read(begin, size)
+
+    def source(self, begin: int, size: int) -> CoreText:
+        return self.text.source(begin, begin + size) if self.part is None else self.part
+
+    def require_unchanged(self) -> None:
+        self.text.require_unchanged()
+
+    def with_frames(self, first: int, end: int) -> StoredFile:
+        """Return the file with the bytes of some frames, as far as the file has them."""
+        header = self.header
+        begin, after = (header.frames_offset + frame * header.frame_size for frame in (first, end))
+        found = self._replace(part=self.text.source(begin, after))
+        self.require_unchanged()
+        return found
+
+
+FeatureFile: TypeAlias = OpenFile | StoredFile
+
+
+class FeatureFiles:
+    """Open feature files, a few at a time; with `stamps`, a file that has changed since then is refused.
+
+    Files in stores are kept open elsewhere, and any thread may open them.
+    """
+
+    def __init__(self, compatible: bool, stored: KeptObjects, stamps: FileStamps | None = None) -> None:
+        self._compatible, self._stored, self._stamps = compatible, stored, stamps
         self._open: dict[bytes, OpenFile] = {}
 
     def close(self) -> None:
@@ -179,27 +239,32 @@ class FeatureFiles:
             os.close(file.descriptor)
         self._open.clear()
 
-    def open(self, path: bytes, index: int) -> OpenFile:
+    def open(self, path: bytes, index: int) -> FeatureFile:
         """Open a file and read its header, or return the file if it is open. `index` is its place in the stamps."""
         if path in self._open:
             return self._open[path]
+        name = os.fsdecode(path)
+        if self._stored.has(name):
+            text = self._stored.open(name)
+            return StoredFile(path, text, self._header(text.read(0, _HEADER_AND_GUID_SIZE), text.size, text.path))
         if len(self._open) >= _MOST_OPEN_FILES:
             self.close()
-        name = os.fsdecode(path)
         descriptor = open_to_read(name)
         try:
             number = system_number(descriptor)
             stamp = Stamp(*_core.file_stamp(number))
             if self._stamps is not None:
                 self._stamps.require(index, name, stamp)
-            data = _core.file_read(number, 0, _HEADER_AND_GUID_SIZE)
-            try:
-                header = parse_header(data, stamp.size, compatible=self._compatible)
-            except ValueError as error:
-                what = f"{error}{other_than('htk', name)}"
-                raise FormatError(what, path=name, byte=0, kind="bad header") from None
+            header = self._header(_core.file_read(number, 0, _HEADER_AND_GUID_SIZE), stamp.size, name)
         except BaseException:
             os.close(descriptor)
             raise
         self._open[path] = file = OpenFile(path, descriptor, number, stamp, header)
         return file
+
+    def _header(self, data: bytes, size: int, name: str) -> HTKHeader:
+        try:
+            return parse_header(data, size, compatible=self._compatible)
+        except ValueError as error:
+            what = f"{error}{other_than('htk', name)}"
+            raise FormatError(what, path=name, byte=0, kind="bad header") from None

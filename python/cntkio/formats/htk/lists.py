@@ -28,10 +28,13 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
-from cntkio.formats.htk.feature_files import FeatureFiles, HTKHeader, OpenFile
+from cntkio.formats.htk.feature_files import FeatureFile, FeatureFiles, HTKHeader
 from cntkio.formats.report import EMPTY_FILE
+from cntkio.storage.names import beside, is_remote
+from cntkio.storage.open_input import KeptObjects, ahead, all_bytes
 from cntkio.storage.output_file import AnyPath
-from cntkio.storage.text_input import all_bytes, in_utf8, refuse_mark
+from cntkio.storage.progress import announced, passed
+from cntkio.storage.text_input import in_utf8, refuse_mark
 
 
 def text_rows(rows: tuple[npt.NDArray[np.uint8], int]) -> npt.NDArray[np.bytes_]:
@@ -108,7 +111,10 @@ def _scanned(text: bytes, path: str, prefix: str, compatible: bool) -> _core.HTK
 Refuse = Callable[[Exception], None]
 
 
-def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refuse: Refuse | None = None) -> Listed:
+def read_list(
+    path: AnyPath, *, prefix: str = "", compatible: bool = False, refuse: Refuse | None = None,
+    stored: KeptObjects | None = None,
+) -> Listed:  # fmt: skip
     """Read a list of utterances (scp). The lengths of whole files come from their headers.
 
     Args:
@@ -117,6 +123,7 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
         compatible: Read lines exactly as CNTK 2.7 does.
         refuse: Called with the error of each whole file that cannot be read; its utterances are left out, unless no
             utterance is left. None: the first error is raised.
+        stored: The files in stores; None: none is open yet.
 
     Example:
         >>> import tempfile
@@ -127,8 +134,8 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
         >>> listed.keys.tolist(), listed.lengths.tolist()
         ([b'u1', b'u2'], [300, 121])
     """
-    name = os.fspath(path)
-    text = all_bytes(path)
+    name, stored = os.fspath(path), stored or KeptObjects(None)
+    text = all_bytes(path, stored.remote)
     if b"\0" in text:
         other = other_than("scp", path, before="") or "a zero byte; a list is a text"
         raise FormatError(other, path=path, byte=text.index(b"\0"))
@@ -147,21 +154,25 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
     # For a whole file the sum exceeds 32 bits and becomes 0; its header replaces this length below.
     lengths = last - first + np.uint32(1)
     is_whole = last == _WHOLE_FILE
-    listed = Listed(text_rows(scanned.keys), scanned.paths, scanned.files, first, lengths)
+    listed = Listed(text_rows(scanned.keys), _paths_of(scanned, name), scanned.files, first, lengths)
     if not is_whole.any():
         return listed
     needed, firsts, index = np.unique(listed.files[is_whole], return_index=True, return_inverse=True)
     firsts = np.flatnonzero(is_whole)[firsts]
     counts = np.zeros(len(needed), np.uint32)
     errors: list[Exception] = []
-    lists, lines = Lists([name], prefix, compatible), _lines_of_utterances(text)
+    lists, lines = Lists([name], prefix, compatible, stored), _lines_of_utterances(text)
+    # In the order of the lines, which is not that of the files: a range may name a file before the whole file.
+    order = np.argsort(firsts).tolist()
+    num_requests = stored.requests_for(os.fsdecode(listed.paths[file]) for file in needed)
     # Opening a file takes most of the time that its length costs.
-    with closing(FeatureFiles(compatible)) as opened:
-        # In the order of the lines, which is not that of the files: a range may name a file before the whole file.
-        for number in np.argsort(firsts).tolist():
+    with closing(FeatureFiles(compatible, stored)) as opened, announced("indexing", len(order) if num_requests else 0):
+        count = functools.partial(_num_frames, opened, listed)
+        for number, counted in zip(order, ahead(count, firsts[order].tolist(), num_requests), strict=True):
             utterance = int(firsts[number])
             try:
-                counts[number] = _num_frames(opened, listed, utterance)
+                counts[number] = counted()
+                passed(1 if num_requests else 0)
             except (FormatError, OSError) as error:
                 # In a text of another format, lines look like names of files that do not exist.
                 if isinstance(error, OSError) and (other := other_than("scp", path)):
@@ -215,6 +226,12 @@ def joined_lists(lists: Sequence[Listed]) -> tuple[Listed, npt.NDArray[np.int64]
     return Listed(join(keys), [*itertools.chain(*paths)], join(moved), join(first), join(lengths)), first_paths
 
 
+def _paths_of(scanned: _core.HTKList, name: str) -> list[bytes]:
+    if not is_remote(name):
+        return scanned.paths
+    return [os.fsencode(beside(name, os.fsdecode(path))) for path in scanned.paths]
+
+
 @dataclasses.dataclass(frozen=True)
 class Lists:
     """Lists of utterances, and how they are read."""
@@ -222,6 +239,7 @@ class Lists:
     paths: Sequence[str]
     prefix: str
     compatible: bool = False
+    stored: KeptObjects = dataclasses.field(default_factory=lambda: KeptObjects(None))
 
     @functools.cached_property
     def _utterances(self) -> list[tuple[str, npt.NDArray[np.bytes_], list[bytes], list[int]]]:
@@ -229,18 +247,21 @@ class Lists:
         # Only errors need them, but an error of one file is often an error of many.
         found = []
         for name in self.paths:
-            scanned = _scanned(text := all_bytes(name), name, self.prefix, self.compatible)
+            text = all_bytes(name, self.stored.remote)
+            scanned = _scanned(text, name, self.prefix, self.compatible)
             if not isinstance(scanned, _core.HTKListError):
-                names = scanned.paths
+                names = _paths_of(scanned, name)
                 paths, lines = [names[file] for file in scanned.files], [line for _, line in _lines_of_utterances(text)]
                 found.append((name, text_rows(scanned.keys), paths, lines))
         return found
 
     def read(self, path: str, refuse: Refuse | None) -> Listed:
         """Read one of the lists."""
-        return read_list(path, prefix=self.prefix, compatible=self.compatible, refuse=refuse)
+        return read_list(
+            path, prefix=self.prefix, compatible=self.compatible, refuse=refuse, stored=self.stored
+        )  # fmt: skip
 
-    def open(self, files: FeatureFiles, listed: Listed, index: int) -> OpenFile:
+    def open(self, files: FeatureFiles, listed: Listed, index: int) -> FeatureFile:
         """Open the file of an utterance. Errors of the system name the list, the line and the utterance."""
         try:
             return files.open(listed.path_of(index), int(listed.files[index]))
@@ -271,7 +292,7 @@ def first_header(path: str, *, prefix: str = "") -> HTKHeader:
     """Return the header of the first sound file of a list. For `prefix`, see `read_list`."""
     listed = read_list(path, prefix=prefix, refuse=lambda error: None)  # the corpus will find them again
     lists = Lists([path], prefix)
-    with closing(FeatureFiles(compatible=False)) as files:
+    with closing(FeatureFiles(compatible=False, stored=lists.stored)) as files:
         return first_sound(lambda index: lists.open(files, listed, index).header, listed.files)
 
 
@@ -364,7 +385,7 @@ class GatheredFrames:
         self._encodings: list[tuple[bool, Scales | None]] = []
         self._encoding_ids: dict[tuple[bool, bytes | None], int] = {}
 
-    def add(self, file: OpenFile, begins: Int64s, ends: Int64s) -> int | None:
+    def add(self, file: FeatureFile, begins: Int64s, ends: Int64s) -> int | None:
         """Read or map the frames of a run of utterances. For `begins` and `ends` see `runs_of`.
 
         Returns:
@@ -374,13 +395,14 @@ class GatheredFrames:
         # From the first frame of the run to its last: a mapped run may have other frames in between.
         begin, size = header.frames_offset + first * header.frame_size, (int(ends[-1]) - first) * header.frame_size
         # Touching a map beyond the end of the file kills the process (SIGBUS); a read only finds fewer bytes.
-        if self._memory_map and size >= SMALLEST_MAP and begin + size <= file.size:
+        if file.number is not None and self._memory_map and size >= SMALLEST_MAP and begin + size <= file.size:
             is_dense = 2 * int((ends - begins).sum()) * header.frame_size > size
             ranges = None if is_dense else ((begins - first) * header.frame_size, (ends - first) * header.frame_size)
             block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size, ranges), 0
         else:
             # The list may promise any number of frames, so ask for no more bytes than the file has.
-            num_read = self._bytes.read((file.number, file.size), begin, min(size, max(file.size - begin, 0)))
+            size_there = min(size, max(file.size - begin, 0))
+            num_read = self._bytes.read(file.source(begin, size_there), begin, size_there)
             if num_read < size:
                 return num_read
             block, offset = 0, self._num_read
@@ -402,9 +424,9 @@ class GatheredFrames:
         return Frames(self._bytes, block_of, self._encodings, encoding_of, offsets.astype(np.uint64), mixes)
 
 
-def _read_scales(file: OpenFile) -> Scales:
+def _read_scales(file: FeatureFile) -> Scales:
     header = file.header
-    data = _core.file_read(file.number, header.data_offset, 8 * header.dim)
+    data = file.read(header.data_offset, 8 * header.dim)
     if len(data) < 8 * header.dim:
         what = "the file ends within the scales of its compressed values"
         raise FormatError(what, path=os.fsdecode(file.path), byte=len(data))

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from cntkio.arguments import check_fields, check_word, float_type, folded, is_whole, path_texts
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, truth, whole_value
+from cntkio.storage.names import located
+from cntkio.storage.remote import Remote
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, LARGEST_DIM, StreamDefs, num_values
 
 Unequal = Literal["error", "drop", "keep"]
@@ -31,6 +33,7 @@ class UtteranceOptions(CntkOptions):
         unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source.
         stream_options: Further options of each stream, by CNTK's names.
         defines_mb_size: Whether minibatch sizes count the samples of the deserializer's stream.
+        remote: How remote stores are read.
     """
 
     unequal_lengths: Unequal | None = None
@@ -39,12 +42,14 @@ class UtteranceOptions(CntkOptions):
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     defines_mb_size: bool = False
     dtype: npt.DTypeLike = np.float32
+    remote: Remote | None = None
     has_text_keys = True
 
     def check_common(self, streams: StreamDefs) -> StreamDefs:
         """Check the types of all fields and the values of the common options; return the streams as a record."""
         check_fields(self)
         self.dtype = float_type("dtype", self.dtype)
+        located("remote", [], self.remote)  # refuses options of another type
         checked = StreamDefs(streams)
         for name, stream in checked.items():
             if stream.stream_alias:  # HTK's files have no names of streams
@@ -175,4 +180,5 @@ class FeatureSettings:
     compatible: bool
     strict: bool
     memory_map: bool
+    remote: Remote | None
     dtype: np.dtype[Any]

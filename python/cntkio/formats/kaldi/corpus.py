@@ -59,13 +59,13 @@ from cntkio.formats.report import first_few
 from cntkio.formats.table import Column, Keys, ListedFiles, SequenceTable, digest_of
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, shown_files
+from cntkio.storage.names import FileNames, located, shown, shown_files
+from cntkio.storage.open_input import ahead, loads_at_once
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import MARK_INSIDE, Stamp, TextInput, explained, sum_of_files
+from cntkio.storage.text_input import MARK_INSIDE, Stamp, explained, sum_of_files
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 _EXPECTED = {"frames": "matrices", "vectors": "vectors", "classes": "whole numbers", "map": "lines of a map"}
-_LARGEST_GAP = 1 << 20  # bytes between two objects that are not requested from a store or decompressed
 
 
 _ReadObjects = Callable[[Any, Objects], Any]
@@ -226,7 +226,7 @@ class _KaldiFormat(Format):
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
         stream = StreamInformation(self._stream(objects.kinds), 0, form, dtype, shape, options.defines_mb_size)
         settings = {"content": content, "max_sequence_length": options.max_sequence_length}
-        files, starts = ListedFiles(objects.paths, objects.files), self._chunk_starts(objects, size)
+        files, starts = ListedFiles([*map(shown, objects.paths)], objects.files), self._chunk_starts(objects, size)
         table = SequenceTable(Keys(objects.keys), objects.lengths, starts, options=settings, files=files)
         utterances = Utterances(
             can_lead=not options.broadcast,
@@ -239,8 +239,15 @@ class _KaldiFormat(Format):
         sums = "\n".join(objects.sums).encode()
         fingerprint = f"{len(objects.keys)}:{digest_of(columns, sums)}"
         layout, num_bytes = _Layout(objects, content, dim), int((objects.ends - objects.begins).sum(dtype=np.uint64))
-        name = self.report.name
-        return Index(name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, utterances=utterances), []
+        loads = loads_at_once(self._num_requests(objects), num_bytes // table.num_chunks)
+        return Index(
+            self.report.name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, loads_at_once=loads,
+            utterances=utterances,
+        ), []  # fmt: skip
+
+    def _num_requests(self, objects: Objects) -> int:
+        """Return the number of requests to keep under way while objects are read; 0: an archive is local."""
+        return self._files.stored.requests_for(objects.paths)
 
     def _stream(self, kinds: npt.NDArray[np.uint8]) -> str:
         """Return the name of the stream, by the kinds of the objects: the first object decides for all."""
@@ -331,7 +338,7 @@ class _KaldiFormat(Format):
         if options.mapping is None:
             classes, known = objects.classes, options.shape or len(objects.names)
         else:
-            numbers = {name: number for number, name in enumerate(read_mapping(options.mapping))}
+            numbers = {name: number for number, name in enumerate(read_mapping(options.mapping, options.remote))}
             known = options.shape or len(numbers)
             # A class beyond all others, so that the check below refuses the word.
             unknown = max(known, len(numbers))
@@ -446,14 +453,12 @@ class _KaldiFormat(Format):
         files = objects.files[order]
         # Each file is opened once for all its objects, and read from its beginning to its end.
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), len(order)]
-        for begin, end in itertools.pairwise(bounds):
-            number = int(files[begin])
-            path = objects.paths[number]
-            with closing(self._files.open(path, objects.stamps[number])) as text, explained(text):
-                for which in _together(text, objects, order[begin:end]):
-                    part = objects.only(which)
-                    first, last = int(part.begins.min()), int(part.ends.max())
-                    values, fault = read(text.source(first, last), part)
+        runs = [order[begin:end] for begin, end in itertools.pairwise(bounds)]
+        for coming in ahead(functools.partial(self._files.request, objects), runs, self._num_requests(objects)):
+            found, parts = coming()
+            with closing(found) as text, explained(text):
+                for part, source in parts:
+                    values, fault = read(source, part)
                     if fault is not None:
                         index, byte, code = fault
                         kind, words = fault_words(code)
@@ -480,24 +485,13 @@ class _KaldiFormat(Format):
     def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         objects: Objects = index.layout.objects
         files, which = np.unique(objects.files[sequences], return_inverse=True)
-        paths = [objects.paths[file] for file in files.tolist()]
+        paths = [shown(objects.paths[file]) for file in files.tolist()]
         return PlacesInFiles(paths, which, objects.offsets[sequences].astype(np.int64))
 
 
 def _read_rows(source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None) -> Any:
     rows = part.first_rows, part.lengths, part.first_cols
     return _core.kaldi_read(source, part.columns(), rows, dim, block, num_threads())
-
-
-def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Divide objects of a file into parts without large gaps, each of which a store is asked for in one piece."""
-    # The core reads each object of a local file by itself, and a small file is read in one piece.
-    if text.reach > text.size:
-        return [which]
-    # A list may name parts of an object several times, so an earlier object may end later.
-    reached = np.maximum.accumulate(objects.ends[which])
-    gaps = objects.begins[which][1:] > reached[:-1] + np.uint64(_LARGEST_GAP)
-    return np.split(which, np.flatnonzero(gaps) + 1)
 
 
 def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> list[CorpusInFiles]:

@@ -16,7 +16,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,14 +27,17 @@ from cntkio.errors import FormatError
 from cntkio.formats.detect import other_in
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.report import EMPTY_FILE, Report
-from cntkio.storage.open_input import open_input
+from cntkio.storage.names import beside, shown
+from cntkio.storage.open_input import KeptObjects, open_input
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import (
     WINDOW,
+    CoreText,
     Locator,
     TextInput,
     changed_in_use,
+    compression_in,
     content_sum,
     explained,
     refuse_mark,
@@ -56,6 +59,8 @@ MAP = 255
 _WHOLE = 2**32 - 1  # the core's last row or column of a range that has none
 _ROWS_BEYOND = 3  # Kaldi cuts a range that ends so few rows beyond its matrix
 _HEAD = 1 << 16
+_MAGIC_SIZE = 4
+_LARGEST_GAP = 1 << 20  # bytes between two objects that are not requested from a store or decompressed
 _FAULT_WORDS = {
     "no key": "a zero byte in a key; expected a key, a blank and an object",
     "long key": "a key of more than 4096 bytes; expected a key, a blank and an object",
@@ -130,7 +135,7 @@ class Objects(NamedTuple):
 
     def error(self, index: int, what: str, stream: str, kind: str | None, byte: int | None = None) -> FormatError:
         """Return the error about an utterance, or about a byte of it."""
-        path, key = self.paths[int(self.files[index])], decoded(self.keys[index])
+        path, key = shown(self.paths[int(self.files[index])]), decoded(self.keys[index])
         byte = int(self.offsets[index]) if byte is None else byte
         return FormatError(what, path=path, byte=byte, sequence=key, stream=stream, kind=kind)
 
@@ -159,17 +164,45 @@ class FilesOfObjects:
     """Opens the files of a corpus. A compressed file is opened again without another pass over it."""
 
     def __init__(self, remote: Remote | None) -> None:
-        self._remote = remote
+        self.stored = KeptObjects(remote)
         self._guides: dict[str, object] = {}
 
     def open(self, path: str, stamp: object = None) -> TextInput:
         """Open a file; refuse it if it has changed since it had this stamp."""
-        text = open_input(path, self._remote, guide=self._guides.get(path))
+        if self.stored.has(path):
+            kept = self.stored.open(path)
+            if compression_in(kept.read(0, _MAGIC_SIZE)) is None:
+                return kept
+        text = open_input(path, self.stored.remote, guide=self._guides.get(path))
         self._guides[path] = text.storage.guide
         if stamp is not None and text.storage.stamp != stamp:
             text.close()
             raise changed_in_use(path, text.size, text.size)
         return text
+
+    def request(
+        self, objects: Objects, which: npt.NDArray[np.int64]
+    ) -> tuple[TextInput, list[tuple[Objects, CoreText]]]:
+        """Open the file of some objects, which the caller closes, and request their bytes in parts without gaps."""
+        number = int(objects.files[which[0]])
+        text = self.open(objects.paths[number], objects.stamps[number])
+        with ExitStack() as stack, explained(text):
+            stack.enter_context(closing(text))
+            parts = [objects.only(part) for part in _together(text, objects, which)]
+            sources = [text.source(int(part.begins.min()), int(part.ends.max())) for part in parts]
+            stack.pop_all()
+        return text, [*zip(parts, sources, strict=True)]
+
+
+def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Divide objects of a file into parts without large gaps, each of which a store is asked for in one piece."""
+    # The core reads each object of a local file by itself, and a small file is read in one piece.
+    if text.reach > text.size:
+        return [which]
+    # A list may name parts of an object several times, so an earlier object may end later.
+    reached = np.maximum.accumulate(objects.ends[which])
+    gaps = objects.begins[which][1:] > reached[:-1] + np.uint64(_LARGEST_GAP)
+    return np.split(which, np.flatnonzero(gaps) + 1)
 
 
 def shown_content(kinds: npt.NDArray[np.uint8]) -> Content:
@@ -194,7 +227,7 @@ def found_in(files: FilesOfObjects, path: str, content: Content | None, name_of:
     with closing(files.open(path)) as text, explained(text):
         form = _form_of(text, path, content)
         if form == "ark":
-            return _archive(text, name_of)
+            return _archive(text, path, name_of)
         with announced("indexing", text.size):
             content_of = text.read(0, text.size)
             if content_of.startswith(codecs.BOM_UTF8):
@@ -214,7 +247,7 @@ def found_in(files: FilesOfObjects, path: str, content: Content | None, name_of:
             raise FormatError(what, path=path, byte=0, kind=EMPTY_FILE)
         text.require_unchanged()
         if form == "map":
-            return _map(text, listed)
+            return _map(text, path, listed)
     return _in_archives(files, path, listed, name_of, report)
 
 
@@ -242,7 +275,7 @@ def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ar
     raise FormatError(f"{what}; the file begins with {decoded(first[:60]).strip()!r}", path=path, byte=0)
 
 
-def _archive(text: TextInput, name_of: _NameOf) -> Objects:
+def _archive(text: TextInput, path: str, name_of: _NameOf) -> Objects:
     """Scan an archive, in windows that a remote or a compressed file needs."""
     parts: list[tuple[npt.NDArray[Any], ...]] = []
     at, window = 0, WINDOW
@@ -273,13 +306,13 @@ def _archive(text: TextInput, name_of: _NameOf) -> Objects:
         raise FormatError(what, path=text.path, byte=0, kind=EMPTY_FILE)
     zeros = np.zeros(len(keys), np.uint32)
     return Objects(
-        *_file(text), [], keys, zeros, offsets, kinds, rows, cols, begins, ends, zeros, rows, zeros, cols, zeros
+        *_file(text, path), [], keys, zeros, offsets, kinds, rows, cols, begins, ends, zeros, rows, zeros, cols, zeros
     )
 
 
-def _file(text: TextInput) -> tuple[list[str], list[object], list[str]]:
+def _file(text: TextInput, path: str) -> tuple[list[str], list[object], list[str]]:
     """Return the path of a file, its stamp and its checksum, each as the only item of a list."""
-    return [text.path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"]
+    return [path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"]
 
 
 def _end(text: TextInput, begin: int, window: int) -> int:
@@ -287,11 +320,11 @@ def _end(text: TextInput, begin: int, window: int) -> int:
     return text.size if text.reach > text.size else min(begin + window, text.size)
 
 
-def _map(text: TextInput, listed: _core.KaldiList) -> Objects:
+def _map(text: TextInput, path: str, listed: _core.KaldiList) -> Objects:
     lines = listed.lines
     zeros, ones = np.zeros(len(lines), np.uint32), np.ones(len(lines), np.uint32)
     return Objects(
-        *_file(text), listed.names, text_rows(listed.keys), zeros, lines, np.full(len(lines), MAP, np.uint8),
+        *_file(text, path), listed.names, text_rows(listed.keys), zeros, lines, np.full(len(lines), MAP, np.uint8),
         ones, ones, lines, lines, zeros, ones, zeros, ones, listed.name_of,
     )  # fmt: skip
 
@@ -332,7 +365,7 @@ def _in_archives(
 ) -> Objects:
     """Read the headers of the objects of a list: file by file, in the order of their offsets."""
     keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
-    names = [os.fsdecode(name) for name in listed.names]
+    names = [beside(path, os.fsdecode(name)) for name in listed.names]
     columns: list[npt.NDArray[Any]] = [np.zeros(len(keys), dtype) for dtype in ("u1", "u4", "u4", "u8", "u8")]
     stamps: list[object] = [None] * len(names)
     sums = [""] * len(names)

@@ -17,7 +17,6 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -65,9 +64,11 @@ from cntkio.formats.mlf.entries import (
 from cntkio.formats.report import EMPTY_FILE, NUM_IN_FULL, first_few
 from cntkio.formats.table import FileSpans, Keys, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.names import FileNames, beside, shown, shown_files
+from cntkio.storage.open_input import open_stored, whole_text
+from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import InputFile, Locator, whole_text
+from cntkio.storage.text_input import Locator
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDef, StreamDefs, StreamInformation
 
 _LARGEST_DIM_OF_CNTK = 65535
@@ -99,7 +100,7 @@ class LabelOptions(UtteranceOptions):
         # These arguments become entries of the stream, so that `stream_options` can replace or remove them.
         entries = {entry: more.pop(entry) for entry in LABEL_STREAM.values() if entry in more}
         merged = merge_stream(name, {**stream, **entries}, self.stream_options, LABEL_STREAM)
-        paths = (*paths_of(merged.get("mlf") or (), "mlf"), *_listed_paths(merged.get("mlf_list") or ()))
+        paths = (*paths_of(merged.get("mlf") or (), "mlf"), *_listed_paths(merged.get("mlf_list") or (), self.remote))
         if not paths:
             raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
         if longest_of(name, merged, compatible=compatible) is not None:
@@ -116,6 +117,7 @@ class LabelOptions(UtteranceOptions):
             marks_starts=entry_of(name, merged, "phone_boundaries"),
             defines_mb_size=self.defines_mb_size or entry_of(name, merged, "defines_mb_size"),
             cache_index=cache_index or entry_of(name, merged, "cache_index"),
+            remote=self.remote,
             unequal_lengths=self.unequal_lengths or ("keep" if compatible else "error"),
             compatible=compatible,
             strict=self.strict,
@@ -124,13 +126,13 @@ class LabelOptions(UtteranceOptions):
         )
 
 
-def _listed_paths(lists: Any) -> tuple[str, ...]:
+def _listed_paths(lists: Any, remote: Remote | None) -> tuple[str, ...]:
     """Return the label files that a file names, one on each line, or that a sequence contains."""
     paths = paths_of(lists, "mlfFileList")
     if not isinstance(lists, str | bytes | os.PathLike):
         return paths
-    lines = map(str.strip, os.fsdecode(whole_text(paths[0])).split("\n"))
-    return tuple(filter(None, lines))
+    lines = map(str.strip, os.fsdecode(whole_text(paths[0], remote)).split("\n"))
+    return tuple(beside(paths[0], line) for line in lines if line)
 
 
 _CHUNK_FRAMES = 1 << 20
@@ -158,6 +160,7 @@ class HTKMLFDeserializer(LabelOptions):
         cache_index: Keep the entries in a file next to each label file, or else in the user's cache folder.
         compatible: Read exactly as CNTK 2.7 does (docs/formats/htk.md, "Compatible").
         strict: Turn warnings into errors.
+        remote: As for `CTFDeserializer`.
         stream_options: Further options of the stream by CNTK's names, such as ``{"L": {"labelMappingFile": None}}``.
         defines_mb_size: Whether minibatch sizes count the labels.
         dtype: Type of the delivered values, float32 or float64; class ids are always int32.
@@ -207,7 +210,7 @@ class HTKMLFDeserializer(LabelOptions):
             FormatError: A label file or the mapping file breaks its format.
         """
         mapping = self._settings().mapping_file
-        return self.open_with(read_mapping(mapping) if mapping else None, opening)
+        return self.open_with(read_mapping(mapping, self.remote) if mapping else None, opening)
 
     def open_with(self, names: Names, opening: Opening = OPENING) -> Corpus:
         """Read the files with these names of classes instead of a mapping file; None: the fourth column is the class.
@@ -220,7 +223,7 @@ class HTKMLFDeserializer(LabelOptions):
         if settings.target_file:
             # The mapping file may have more names than the stream has classes.
             known = None if names is None else names[: settings.dim]
-            targets = read_targets(settings.target_file, settings.dim, known, settings.target_dim)
+            targets = read_targets(settings.target_file, settings.dim, known, settings.target_dim, self.remote)
         return opened_corpus(MLFFormat(settings, opening, names, targets))
 
 
@@ -236,6 +239,7 @@ class HTKMLFBinaryDeserializer(LabelOptions):
         unequal_lengths: As for `HTKMLFDeserializer`.
         compatible: As for `HTKMLFDeserializer`.
         strict: Turn warnings into errors.
+        remote: As for `CTFDeserializer`.
         stream_options: Further options of the stream, by CNTK's names.
         defines_mb_size: Whether minibatch sizes count the labels.
         dtype: Type of the delivered values, float32 or float64; class ids are always int32.
@@ -337,8 +341,8 @@ class MLFLayout(NamedTuple):
         path, key = self.entry(sequence_index)[0].path, decoded(self.keys[sequence_index])
         details: dict[str, Any] = {"sequence": key, "stream": self.settings.name, "kind": kind}
         if self.settings.is_text:
-            return _located(path, byte, what, self.known_lines[path], **details)
-        return FormatError(what, path=path, byte=byte, **details)
+            return _located(path, self.settings.remote, byte, what, self.known_lines[path], **details)
+        return FormatError(what, path=shown(path), byte=byte, **details)
 
     def complaint(self, sequence_index: int) -> FormatError:
         """Return the error about an invalid or broken entry."""
@@ -349,12 +353,11 @@ class MLFLayout(NamedTuple):
             what += f", which is {self.settings.dim}"
         if self.settings.is_text and fault != "no frames":
             # The labels do not keep the text, so the row is read again.
-            with Path(file.path).open("rb") as text:
-                text.seek(byte)
-                row = decoded(text.readline(200).rstrip(b"\r\n"))
+            with closing(open_stored(file.path, self.settings.remote)) as text:
+                row = decoded(text.read(byte, 200).split(b"\n", 1)[0].rstrip(b"\r"))
             what += f": {row!r}"
         if fault == "unknown label" and self.settings.mapping_file is not None:
-            names = read_mapping(self.settings.mapping_file)
+            names = read_mapping(self.settings.mapping_file, self.settings.remote)
             listed = first_few((repr(decoded(name)) for name in names), len(names))
             what += f"; the file has {listed}" if names else "; the file is empty"
         return self.error(sequence_index, byte, what, fault)
@@ -370,7 +373,7 @@ class MLFFormat(Format):
         self, settings: LabelSettings, opening: Opening, names: Names = None, targets: Targets | None = None
     ) -> None:
         self._settings, self._names, self._targets = settings, names, targets
-        self._paths = listed_files(settings.paths, option="mlf")
+        self._paths = listed_files(settings.paths, option="mlf", remote=settings.remote)
         self.report, self.is_strict = opening.report(shown_files(self._paths)), settings.strict
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
@@ -384,7 +387,7 @@ class MLFFormat(Format):
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
         stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
         chunk_starts = _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES)
-        files_of = FileSpans([file.path for file in files], layout.first_of_file)
+        files_of = FileSpans([shown(file.path) for file in files], layout.first_of_file)
         table = SequenceTable(Keys(layout.keys), layout.lengths, chunk_starts, files=files_of)
         # The core's faults are in the order: sound, invalid, broken.
         is_broken = layout.faults > LAST_INVALID
@@ -405,7 +408,11 @@ class MLFFormat(Format):
 
     def _entries(self, path: str) -> Entries:
         settings = self._settings
-        found = read_entries(path, self._names, settings) if settings.is_text else scan_binary(path, settings.dim)
+        found = (
+            read_entries(path, self._names, settings)
+            if settings.is_text
+            else scan_binary(path, settings.dim, settings.remote)
+        )
         if not len(found.keys):
             hint = "; an entry begins with its name in quotes, as in '\"*/u1.lab\"'" if settings.is_text else ""
             raise CorpusError(f"{path}: no entry is left to read{hint}", kind=EMPTY_FILE)
@@ -428,7 +435,7 @@ class MLFFormat(Format):
                     self.report.count(kind, count)
                 # Only the first offsets are known, so the last of them stands for all later cases, too.
                 for left, byte in zip(range(count, 0, -1), offsets, strict=False):
-                    error = functools.partial(_located, file.path, byte, words)
+                    error = functools.partial(_located, file.path, self._settings.remote, byte, words)
                     if self._settings.strict:
                         raise error()
                     self.report.log(kind, error, stands_for=left if byte == offsets[-1] else 1)
@@ -474,15 +481,15 @@ class MLFFormat(Format):
             mine, entries = path_indices == number, layout.files[number]
             begins[mine] = entries.offsets[sequences[mine] - layout.first_of_file[number]]
             if lines is not None:
-                with closing(InputFile(entries.path)) as text:
+                with closing(open_stored(entries.path, self._settings.remote)) as text:
                     lines[mine] = Locator(text).lines_of(begins[mine])
-        return PlacesInFiles([file.path for file in layout.files], path_indices, begins, lines)
+        return PlacesInFiles([shown(file.path) for file in layout.files], path_indices, begins, lines)
 
 
 def _located(
-    path: str, byte: int, what: str, known: list[tuple[int, int]] | None = None, **details: Any
+    path: str, remote: Remote | None, byte: int, what: str, known: list[tuple[int, int]] | None = None, **details: Any
 ) -> FormatError:
-    with closing(InputFile(path)) as text:
+    with closing(open_stored(path, remote)) as text:
         return Locator(text, known).error(byte, what, **details)
 
 

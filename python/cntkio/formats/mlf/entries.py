@@ -35,8 +35,10 @@ from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.htk.options import Unequal
 from cntkio.formats.report import EMPTY_FILE, WrongWord
 from cntkio.storage.index_cache import IndexCache
+from cntkio.storage.open_input import all_bytes, open_stored, whole_text
 from cntkio.storage.output_file import AnyPath
-from cntkio.storage.text_input import InputFile, Locator, all_bytes, explained, whole_text
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import Locator, TextInput, explained
 from cntkio.streams import LARGEST_DIM
 
 FRAME_PERIOD = 100_000
@@ -98,6 +100,7 @@ class LabelSettings:
         frame_period: Duration of a frame in units of 100 ns.
         unequal_lengths: Treatment of an utterance that is not as long as its features.
         cache_index: Whether to keep the entries in an index cache.
+        remote: How remote stores are read.
         dtype: Type of the delivered values, except for class ids.
     """
 
@@ -115,6 +118,7 @@ class LabelSettings:
     frame_period: float = FRAME_PERIOD
     unequal_lengths: Unequal
     cache_index: bool
+    remote: Remote | None
     compatible: bool
     strict: bool
     dtype: np.dtype[Any]
@@ -238,44 +242,45 @@ def read_entries(path: str, names: Names, settings: LabelSettings) -> Entries:
         "format": "mlf", "compatible": settings.compatible, "times": settings.times, "dim": settings.dim,
         "frame_period": float(settings.frame_period), "names": digest,
     }  # fmt: skip
-    with closing(InputFile(path)) as text:
+    with closing(open_stored(path, settings.remote)) as text:
         if not settings.cache_index:
-            return scan_text(text, names, settings)
+            return scan_text(text, path, names, settings)
         cache = IndexCache(text, facts)
         entries = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
         if entries is None:
-            entries = scan_text(text, names, settings)
+            entries = scan_text(text, path, names, settings)
             cache.write(*entries.to_cache())
         return entries
 
 
-def scan_text(text: InputFile, names: Names, settings: LabelSettings) -> Entries:
+def scan_text(text: TextInput, path: str, names: Names, settings: LabelSettings) -> Entries:
     """Scan an opened text label file. Faults that affect more than one entry are errors."""
-    path, units = text.path, {"auto": None, "100ns": True, "frames": False}
+    units = {"auto": None, "100ns": True, "frames": False}
     with explained(text):  # a file that was truncated while it was read ends too early
         times = units[settings.times], float(settings.frame_period)
-        scanned = _core.mlf_scan(text.handle, settings.compatible, times, names, settings.dim, num_threads())
+        source = text.source(0, text.size)
+        scanned = _core.mlf_scan(source, settings.compatible, times, names, settings.dim, num_threads())
         if scanned.stop is not None:
-            kind, what, byte = _stopped(scanned.stop, "mlf", path)
+            kind, what, byte = _stopped(scanned.stop, "mlf", path, settings.remote)
             raise Locator(text).error(min(byte, text.size), what, kind=kind)
         text.require_unchanged()
     return _entries_of(path, scanned)
 
 
-def scan_binary(path: str, dim: int) -> Entries:
+def scan_binary(path: str, dim: int, remote: Remote | None = None) -> Entries:
     """Scan a binary label file."""
-    scanned = _core.mlf_scan_binary(all_bytes(path), dim)
+    scanned = _core.mlf_scan_binary(all_bytes(path, remote), dim)
     if scanned.stop is not None:
-        kind, what, byte = _stopped(scanned.stop, "binary mlf", path)
+        kind, what, byte = _stopped(scanned.stop, "binary mlf", path, remote)
         raise FormatError(what, path=path, byte=byte, kind=kind)
     return _entries_of(path, scanned)
 
 
-def _stopped(stop: tuple[int, int], form: str, path: str) -> tuple[str, str, int]:
+def _stopped(stop: tuple[int, int], form: str, path: str, remote: Remote | None) -> tuple[str, str, int]:
     """Return the kind of the error that ended a scan, its message, and the byte."""
     kind = _core.MLF_STOPS[stop[0]]
     is_unknown = kind in ("no header", "not binary")
-    if is_unknown and not all_bytes(path).removeprefix(codecs.BOM_UTF8).strip():
+    if is_unknown and not all_bytes(path, remote).removeprefix(codecs.BOM_UTF8).strip():
         return EMPTY_FILE, f"the file is empty; {_STOP_WORDS[kind]}", stop[1]
     return kind, _STOP_WORDS[kind] + other_than(form, path), stop[1]
 
@@ -292,7 +297,7 @@ _BITS = bytes.maketrans(b"01", b"\0\1")
 _LINE_END = re.compile(rb"\r\n?|\n")
 
 
-def read_mapping(path: AnyPath) -> list[bytes]:
+def read_mapping(path: AnyPath, remote: Remote | None = None) -> list[bytes]:
     """Read a label mapping file: a name on each line, in the order of the classes; empty lines are skipped.
 
     Example:
@@ -303,7 +308,7 @@ def read_mapping(path: AnyPath) -> list[bytes]:
         >>> read_mapping(path)
         [b'sil', b'aa']
     """
-    data = whole_text(path)
+    data = whole_text(path, remote)
     if b"\0" in data:
         what = other_than("mapping", path, before="") or "a zero byte; expected a name on each line"
         raise FormatError(what, path=path)
@@ -329,8 +334,9 @@ class Targets(NamedTuple):
 
 
 def read_targets(
-    path: AnyPath, num_classes: int, names: Sequence[bytes] | None = None, dim: int | None = None
-) -> Targets:
+    path: AnyPath, num_classes: int, names: Sequence[bytes] | None = None, dim: int | None = None,
+    remote: Remote | None = None,
+) -> Targets:  # fmt: skip
     """Read a file of vectors that replace one-hot vectors: on each line a name, a blank, and 0s and 1s.
 
     Args:
@@ -347,7 +353,7 @@ def read_targets(
         >>> read_targets(path, 2, [b"sil", b"aa"])
         Targets(dim=3, rows=b'\\x01\\x00\\x00\\x00\\x01\\x01')
     """
-    lines = _LINE_END.split(whole_text(path).replace(b"\t", b" "))
+    lines = _LINE_END.split(whole_text(path, remote).replace(b"\t", b" "))
     expected = num_classes if names is None else len(names)
     rows: list[bytes] = []
     for line, text in enumerate(lines, 1):
@@ -381,8 +387,8 @@ def infer_labels(path: AnyPath) -> list[bytes]:
         >>> infer_labels(path)
         [b'aa', b'sil']
     """
-    with closing(InputFile(os.fspath(path))) as file:
-        return _core.mlf_names(file.handle)
+    with closing(open_stored(os.fspath(path))) as text:
+        return _core.mlf_names(text.source(0, text.size))
 
 
 def advice_on_row(wrong: WrongWord) -> str:
