@@ -210,7 +210,7 @@ def placed(place: str, files: Files, folder: Path, server: RangeServer) -> tuple
     memory.pipe({f"/formats/{folder.name}/{name}": content for name, content in files.items()})
     if place == "memory":
         return f"memory://formats/{folder.name}/", None
-    # Paths have no scheme, and those of a list begin in the store.
+    # Paths have no scheme, and the paths of a list begin in the store.
     return "", Remote(store=DirFileSystem(f"/formats/{folder.name}", memory))
 
 

@@ -24,7 +24,7 @@ from typing import TypeAlias
 from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
-from cntkio.storage.names import beside, hint_on_name, is_remote
+from cntkio.storage.names import hint_on_name, is_remote, path_in_list
 from cntkio.storage.open_input import open_stored
 
 _MOST_CHARACTERS = 4 << 20
@@ -182,7 +182,7 @@ def _included(
     if "$" in line:
         raise position.error("include= takes names of files as they are, not variables", "include")
     for name in line[len("include=") :].split("+"):
-        file = _within(directory, beside(position.path or "", name))
+        file = _within(directory, path_in_list(position.path or "", name))
         # CNTK takes the name as it is, up to the end of the line. A blank there counts only if a file has that name.
         if name.endswith(tuple(BLANKS)) and "\0" not in name and not os.path.exists(file):  # noqa: PTH110
             file = file.rstrip(BLANKS)

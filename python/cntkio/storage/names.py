@@ -93,13 +93,13 @@ def one_file(names: FileNames, remote: Remote | None = None) -> str | None:
     return path if os.path.isfile(path) else None  # noqa: PTH113 - a `Path` takes longer
 
 
-def beside(listed: str, path: str) -> str:
+def path_in_list(listed: str, path: str) -> str:
     """Return a path that a list of files names: in a list at a URL, a relative path begins in the list's folder.
 
     Example:
-        >>> beside("s3://bucket/lists/a.scp", "../x.ark"), beside("s3://bucket/a.scp", "/data/x.ark")
+        >>> path_in_list("s3://bucket/lists/a.scp", "../x.ark"), path_in_list("s3://bucket/a.scp", "/data/x.ark")
         ('s3://bucket/x.ark', '/data/x.ark')
-        >>> beside("lists/a.scp", "x.ark")
+        >>> path_in_list("lists/a.scp", "x.ark")
         'x.ark'
     """
     scheme, mark, place = as_url(listed).partition("://")

@@ -30,7 +30,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.feature_files import FeatureFile, FeatureFiles, HTKHeader
 from cntkio.formats.report import EMPTY_FILE
-from cntkio.storage.names import beside, is_remote
+from cntkio.storage.names import is_remote, path_in_list
 from cntkio.storage.open_input import KeptObjects, ahead, all_bytes
 from cntkio.storage.output_file import AnyPath
 from cntkio.storage.progress import announced, passed
@@ -229,7 +229,7 @@ def joined_lists(lists: Sequence[Listed]) -> tuple[Listed, npt.NDArray[np.int64]
 def _paths_of(scanned: _core.HTKList, name: str) -> list[bytes]:
     if not is_remote(name):
         return scanned.paths
-    return [os.fsencode(beside(name, os.fsdecode(path))) for path in scanned.paths]
+    return [os.fsencode(path_in_list(name, os.fsdecode(path))) for path in scanned.paths]
 
 
 @dataclasses.dataclass(frozen=True)

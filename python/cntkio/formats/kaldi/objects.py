@@ -27,7 +27,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.detect import other_in
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.report import EMPTY_FILE, Report
-from cntkio.storage.names import beside, shown
+from cntkio.storage.names import path_in_list, shown
 from cntkio.storage.open_input import KeptObjects, open_input
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import Remote
@@ -365,7 +365,7 @@ def _in_archives(
 ) -> Objects:
     """Read the headers of the objects of a list: file by file, in the order of their offsets."""
     keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
-    names = [beside(path, os.fsdecode(name)) for name in listed.names]
+    names = [path_in_list(path, os.fsdecode(name)) for name in listed.names]
     columns: list[npt.NDArray[Any]] = [np.zeros(len(keys), dtype) for dtype in ("u1", "u4", "u4", "u8", "u8")]
     stamps: list[object] = [None] * len(names)
     sums = [""] * len(names)

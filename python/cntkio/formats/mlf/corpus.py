@@ -64,7 +64,7 @@ from cntkio.formats.mlf.entries import (
 from cntkio.formats.report import EMPTY_FILE, NUM_IN_FULL, first_few
 from cntkio.formats.table import FileSpans, Keys, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, beside, shown, shown_files
+from cntkio.storage.names import FileNames, path_in_list, shown, shown_files
 from cntkio.storage.open_input import open_stored, whole_text
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
@@ -132,7 +132,7 @@ def _listed_paths(lists: Any, remote: Remote | None) -> tuple[str, ...]:
     if not isinstance(lists, str | bytes | os.PathLike):
         return paths
     lines = map(str.strip, os.fsdecode(whole_text(paths[0], remote)).split("\n"))
-    return tuple(beside(paths[0], line) for line in lines if line)
+    return tuple(path_in_list(paths[0], line) for line in lines if line)
 
 
 _CHUNK_FRAMES = 1 << 20
