@@ -13,8 +13,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from cntkio._threads import ForkLock, Workers
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.storage.block_cache import CachedObject, cache_folder
@@ -379,9 +377,7 @@ class RemoteInput:
 
     def read_into(self, buffer: Bytes, offset: int) -> int:
         size = max(min(len(buffer), self.size - offset), 0)
-        if size and offset + size <= len(self._head):
-            buffer[:size] = np.frombuffer(self._head, np.uint8)[offset : offset + size]
-        elif size:
+        if size:
             self._fetch_into(buffer[:size], offset)
         return size
 
