@@ -396,6 +396,37 @@ def test_a_configuration_may_be_in_a_store(
     assert "No such" in capsys.readouterr().err
 
 
+def test_a_finding_of_check_names_a_list_by_its_url(
+    folder: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = mlf_files(folder / "corpus")
+    files["b.scp"] = b"".join(files["a.scp"].splitlines(keepends=True)[:-1])
+    name, _ = placed("http", files, folder, server)
+    assert main(["check", f"{name}b.scp", "--labels", f"{name}a.mlf"]) == 1
+    assert f"missing-key: {name}b.scp has no sequence with this key" in capsys.readouterr().out
+
+
+def test_paths_of_lists_and_prefixes_may_be_urls(folder: Path, server: RangeServer) -> None:
+    files, local = htk_files(folder / "corpus"), f"{folder}/corpus/"
+    name, _ = placed("http", files, folder, server)
+    lines = files["a.scp"].decode()
+    (folder / "urls.scp").write_text(lines.replace("=", f"={name}"))
+    # The first utterances are on the disk.
+    (folder / "both.scp").write_text(
+        lines.replace("=a", f"={local}a").replace("=2", f"={name}2").replace("=3", f"={name}3")
+    )
+    server.files["corpus/lists/a.scp"] = lines.replace("=", "=../").encode()
+    expected = everything(read_htk(local))[0]
+    for scp, prefix in (
+        (str(folder / "urls.scp"), ""),
+        (str(folder / "both.scp"), ""),
+        (f"{local}a.scp", name.rstrip("/")),
+        (f"{name}lists/a.scp", ""),
+    ):
+        corpus = HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=scp, shape=3)), prefix=prefix)
+        assert everything(corpus)[0] == expected, scp
+
+
 # ------------------------------------------------------------------------------------------------------- single formats
 
 

@@ -38,7 +38,7 @@ from cntkio.formats.pieces import Progress
 from cntkio.formats.report import EMPTY_FILE, UNKNOWN_NAME, first_few
 from cntkio.source.arrangement import arrange, check_names
 from cntkio.source.join import join
-from cntkio.storage.names import FileNames
+from cntkio.storage.names import FileNames, as_url, shown
 from cntkio.storage.open_input import open_input
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import Locator, TextInput
@@ -594,7 +594,7 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> Sequence[npt
     for one, another, partners in zip(pair, reversed(pair), joined.partners, strict=True):
         is_missing = np.ones(one.corpus.table.num_sequences, np.bool_)
         is_missing[partners] = False
-        missing = Finding("missing-key", f"{another.path} has no sequence with this key", "")
+        missing = Finding("missing-key", f"{shown(as_url(another.path))} has no sequence with this key", "")
         _add_all(findings, one, np.flatnonzero(is_missing), itertools.repeat(missing))
     lengths = [one.corpus.table.lengths[partners] for one, partners in zip(pair, joined.partners, strict=True)]
     is_unequal = lengths[0] != lengths[1]
