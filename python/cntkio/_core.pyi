@@ -405,6 +405,9 @@ def deal(
     budget: Budget | None,
 ) -> tuple[npt.NDArray[np.uint32], list[int]]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
+def steps_of_lanes(
+    lengths: npt.NDArray[np.uint32], bounds: list[int], lanes: list[int], num_steps: int, seed: int
+) -> npt.NDArray[np.uint32]: ...
 
 _Rows = tuple[npt.NDArray[np.uint8], int]
 _Numbers = tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]

@@ -329,6 +329,9 @@ class SplitRows:
         """Return the share of the source that is read, and the share of the rows."""
         if not isinstance(partition, GlobalPartition) or partition.rounds is not None:
             return partition, slice(None)
+        if partition.lanes:
+            advice = "use a Budget with rows, whose rows are packed in each lane"
+            raise ConfigError(f"rows that continue from minibatch to minibatch take no lanes: {advice}", key="lanes")
         if partition.num_workers > 1 or self.rows < partition.count:
             expected = "expected a row for each partition, without workers"
             raise ConfigError(f"{partition} of {counted(self.rows, 'row')}: {expected}", key="partition")

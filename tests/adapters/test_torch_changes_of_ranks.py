@@ -155,8 +155,8 @@ class Job:
         return sorted(sequence for minibatch in minibatches for sequence in parts_of(minibatch))
 
 
-def whole(make: Make, size: Any) -> list[Any]:
-    dataset = MinibatchDataset(make(), size, partition="global", rank=0, world_size=1)
+def whole(make: Make, size: Any, lanes: int = 0) -> list[Any]:
+    dataset = MinibatchDataset(make(), size, partition="global", rank=0, world_size=1, lanes=lanes)
     return [sorted(parts_of(minibatch)) for minibatch in dataset]
 
 
@@ -181,8 +181,14 @@ def random_job(kinds: dict[str, Make], seed: int) -> tuple[list[Any], list[Any],
     kind = chance.choice([*kinds])
     size = chance.choice([name for name in SIZES if kind != "ctf in order" or name in ("samples", "few samples")])
     can_own_chunks = kind in ("ctf", "cbf", "htk", "parquet") and size in ("samples", "few samples")
-    deals = ["length", "area", "chunk"] if can_own_chunks else ["length", "area"]
+    deals: list[Any] = ["length", "area", "chunk"] if can_own_chunks else ["length", "area"]
     options = {} if size == "attention" else {"deal": chance.choice(deals)}
+    if (
+        kind not in ("ctf in order", "sequence mixture")
+        and size not in ("buckets", "attention")
+        and chance.random() < 0.4
+    ):
+        options = {"lanes": 5}
     did: list[Any] = [kind, size, options]
     job, found = Job(kinds[kind], SIZES[size], chance.randint(1, 5), **options), []
     before: Any = job.ranks[0].state_dict()
@@ -201,7 +207,7 @@ def random_job(kinds: dict[str, Make], seed: int) -> tuple[list[Any], list[Any],
         before = json.loads(json.dumps(job.ranks[0].state_dict()))
         step = job.step()
         if step is None:
-            return did, found, whole(kinds[kind], SIZES[size])
+            return did, found, whole(kinds[kind], SIZES[size], options.get("lanes", 0))
         found.append(step)
 
 

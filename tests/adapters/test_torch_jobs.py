@@ -422,10 +422,11 @@ def test_a_killed_job_resumes_from_one_checkpoint(corpus: Path, tmp_path: Path, 
     assert [first + second for first, second in zip(before, after, strict=True)] == undisturbed
 
 
-def test_a_killed_job_resumes_with_another_number_of_processes(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("partition", ["global", pytest.param("lanes", marks=pytest.mark.thorough)])
+def test_a_killed_job_resumes_with_another_number_of_processes(corpus: Path, tmp_path: Path, partition: str) -> None:
     pytest.importorskip("torchdata", reason="torchdata is not installed")
-    before = run(corpus, tmp_path / "checkpoint", "global", "workers", 3, world_size=2)
-    after = run(corpus, tmp_path / "checkpoint", "global", "none", 0, world_size=3)
+    before = run(corpus, tmp_path / "checkpoint", partition, "workers", 3, world_size=2)
+    after = run(corpus, tmp_path / "checkpoint", partition, "none", 0, world_size=4 if partition == "lanes" else 3)
     steps = [*zip(*before, strict=True), *zip(*after, strict=True)]
-    whole = keys(new(corpus))
+    whole = keys(new(corpus, 0, 1, partition="global", lanes=8) if partition == "lanes" else new(corpus))
     assert [sorted(itertools.chain(*step)) for step in steps] == [sorted(step) for step in whole]

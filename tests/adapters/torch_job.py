@@ -2,7 +2,8 @@
 
 python tests/adapters/torch_job.py ADDRESS RANK WORLD_SIZE CORPUS CHECKPOINT PARTITION LOADER STEPS
 
-It resumes if the checkpoint exists, prints the keys of its minibatches as JSON, saves a checkpoint after STEPS steps
+PARTITION is the partition of the data set, or "lanes". It resumes if the checkpoint exists, prints the keys of its
+minibatches as JSON, saves a checkpoint after STEPS steps
 (0: never), and kills itself in the next step.
 """
 
@@ -28,7 +29,8 @@ class Reader:
 
     def __init__(self, path: str, partition: Any, kind: str) -> None:
         corpus = cntkio.CTFDeserializer(path, STREAMS, chunk_size_in_bytes=300)
-        self.dataset = MinibatchDataset(cntkio.MinibatchSource(corpus, max_sweeps=1), 16, partition=partition)
+        options = {"partition": "global", "lanes": 8} if partition == "lanes" else {"partition": partition}
+        self.dataset = MinibatchDataset(cntkio.MinibatchSource(corpus, max_sweeps=1), 16, **options)
         self.is_stateful = kind == "stateful"
         make = StatefulDataLoader if self.is_stateful else DataLoader
         self.loader = make(self.dataset, batch_size=None, num_workers=0 if kind == "none" else 2)

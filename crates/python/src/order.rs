@@ -653,18 +653,22 @@ fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> PyResult<Bound<'_,
 /// The numbers below `count`, in the order in which the sequences of user-defined deserializers are shuffled.
 #[pyfunction]
 fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
+    // A window may have up to 2^32 sequences, so a signal such as Ctrl-C must be able to stop the shuffle.
+    interruptible(py, |pause| timeline::shuffled(count, seed, pause))?.into_array(py)
+}
+
+/// Run `work` without the interpreter's lock. A signal such as Ctrl-C can stop it.
+fn interruptible<R: Send>(py: Python<'_>, work: impl Send + FnOnce(&mut Pause) -> Result<R, Stopped>) -> PyResult<R> {
     let mut signal = Ok(());
     let done = detached(py, || {
-        // A window may have up to 2^32 sequences, so a signal such as Ctrl-C must be able to stop the shuffle.
         let mut pause = || {
             signal = Python::attach(|py| py.check_signals());
             signal.is_ok()
         };
-        timeline::shuffled(count, seed, &mut pause)
+        work(&mut pause)
     });
     signal?;
-    let numbers = done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;
-    numbers.into_array(py)
+    done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
 }
 
 /// A rank's share of several global minibatches: the kept sequences, and the first of each minibatch among them.
@@ -694,6 +698,28 @@ fn deal<'py>(
         _ => timeline::deal(loads, &bounds, num_ranks, rank, load),
     })?;
     Ok((kept.into_array(py)?, kept_bounds))
+}
+
+/// The step of each sequence if each lane spreads its sequences evenly over a number of steps.
+///
+/// `bounds` ascend from 0 to the number of sequences, and have one entry more than `lanes`.
+#[pyfunction]
+fn steps_of_lanes<'py>(
+    py: Python<'py>,
+    lengths: PyReadonlyArray1<'py, u32>,
+    bounds: Vec<usize>,
+    lanes: Vec<u64>,
+    num_steps: u32,
+    seed: u64,
+) -> PyResult<Words<'py>> {
+    let lengths = lengths.as_slice()?;
+    // The core cuts the array at these bounds without a check, and has no bin for a sequence if there are no steps.
+    let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&lengths.len()) && bounds.is_sorted();
+    if !are_bounds || lanes.len() + 1 != bounds.len() || num_steps == 0 {
+        return Err(PyValueError::new_err("not the bounds of lanes"));
+    }
+    interruptible(py, |pause| timeline::steps_of_lanes(lengths, &bounds, &lanes, num_steps, seed, pause))?
+        .into_array(py)
 }
 
 /// The sequences of several reads that a rank keeps.
@@ -804,6 +830,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
     module.add_function(wrap_pyfunction!(deal, module)?)?;
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
+    module.add_function(wrap_pyfunction!(steps_of_lanes, module)?)?;
     module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;
     module.add_class::<Budget>()?;
     module.add_class::<CursorAt>()?;

@@ -276,7 +276,9 @@ class MixedTimeline:
             return np.arange(len(run.lengths))
         kept = run.lengths <= (budget.longest if budget.oversize == "drop" else LARGEST_WORD)
         return np.flatnonzero(
-            kept if self._omissions is None else kept & self._omissions.keep(run.sequences, run.first)
+            kept
+            if self._omissions is None
+            else kept & self._omissions.keep(run.sequences, np.arange(run.first, run.end))
         )
 
     def _cut(self, position: int, budget: Budget) -> _Page:
@@ -344,9 +346,9 @@ class MixedTimeline:
             if partition.rounds is not None or partition.of_reads.count > 1:
                 mode = Rounds(mode, partition)
             if isinstance(partition, GlobalPartition):
-                if partition.deal == "chunk" or partition.remainder == "merge":
-                    message = "a mixture of sequences takes neither deal='chunk' nor remainder='merge'"
-                    key = "deal" if partition.deal == "chunk" else "remainder"
+                if partition.deal == "chunk" or partition.remainder == "merge" or partition.lanes:
+                    message = "a mixture of sequences takes neither deal='chunk' nor remainder='merge' nor lanes"
+                    key = "lanes" if partition.lanes else "deal" if partition.deal == "chunk" else "remainder"
                     raise ConfigError(f"{message}; use deal='length' and remainder='empty'", key=key)
                 if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                     rounds_to_pass = self._rounds_to_pass()

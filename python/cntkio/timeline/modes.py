@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
-from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Reads, Selection
+from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import below
 from cntkio.timeline.window import LARGEST_WORD, Window
 
@@ -221,10 +221,14 @@ def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, i
     if partition.remainder == "merge" and isinstance(size, Budget):
         why = "joined minibatches could exceed the budget; use remainder='empty'"
         raise ConfigError(f"remainder='merge' and a Budget exclude each other: {why}", key="remainder")
-    if is_truncated and (partition.deal != "length" or partition.remainder != "empty"):
+    if is_truncated and not partition.num_lanes and (partition.deal != "length" or partition.remainder != "empty"):
         option, value = ("deal", partition.deal) if partition.deal != "length" else ("remainder", partition.remainder)
         why = "partitions take the slots of truncated minibatches in turn"
         raise ConfigError(f"{option}={value!r} needs whole sequences; {why}", key=option)
+    if partition.num_lanes and (is_truncated or not is_randomized):
+        option = "truncation_length" if is_truncated else "randomize=False"
+        advice = "leave lanes out, or leave it out"
+        raise ConfigError(f"lanes need whole sequences in randomized order, but {option} is set: {advice}", key="lanes")
     if partition.deal == "chunk" and not is_randomized:
         why = "in file order a minibatch has sequences of only a few chunks, so most partitions would get nothing"
         raise ConfigError(f"deal='chunk' needs a randomized order: {why}; use deal='length'", key="deal")
@@ -235,7 +239,7 @@ def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition:
     # Only global partitions have `of_workers`; the reads of all others depend on their index and count.
     if settings is None or size != settings[0] or None in (partition.of_workers, settings[1].of_workers):
         return False
-    return partition.rounds == settings[1].rounds
+    return (partition.rounds, partition.num_lanes) == (settings[1].rounds, settings[1].num_lanes)
 
 
 def check_change(
@@ -246,6 +250,10 @@ def check_change(
     The `settings` are size and partition of the last read; None: the timeline has moved since.
     """
     if settings is not None and batch and not is_same_deal(settings, size, partition):
+        if settings[1].num_lanes:
+            why = "the other global minibatches of the sweep depend on the size and on the lanes"
+            message = f"size or lanes change after step {batch} of a sweep: {why}; change them where a sweep ends"
+            raise ConfigError(message, key="lanes")
         when = f"after {batch}{of_pool} minibatches of a pool, which have no position of their own"
         advice = "change them where a pool ends, or go to a position first"
         raise ConfigError(f"size or partition change {when}; {advice}", key="pool")
@@ -445,7 +453,7 @@ class Budgets:
     def mode(self, reader: TimelineReader, budget: Budget, partition: Partition) -> WholeSequences:
         """Return the mode of reading by the budget of all partitions, and refuse what these data do not allow."""
         if budget.pool is not None:
-            self._check_pool(reader, budget, budget.pool)
+            self.check_pool(reader, budget, budget.pool)
             if partition.is_balanced and partition.of_chunks.count > 1 and (budget.rows or budget.balance):
                 name, why = ("rows", "rows mix chunks") if budget.rows else ("balance", "whole chunks are dealt")
                 message = f"deal='chunk' and {name} exclude each other: {why}; use deal='length'"
@@ -477,7 +485,8 @@ class Budgets:
         below("batch", batch, num_batches)
         reader.set_batch(batch)
 
-    def _check_pool(self, reader: TimelineReader, budget: Budget, pool: int) -> None:
+    def check_pool(self, reader: TimelineReader, budget: Budget, pool: int) -> None:
+        """Refuse a pool in file order, and a pool that is larger than the window."""
         if self._window is None:
             why = "because it changes the order of sequences: leave out randomize=False, or leave out pool"
             raise ConfigError(f"pool={pool} needs a randomized order, {why}", key="pool")
@@ -712,3 +721,65 @@ class DealtAhead(ReadMode):
         self._complete = _END if where is None else self._window_begin(where)
         self._is_sound = True
         return delivery is not None
+
+
+# A source stops asking once its room is full, so the core lists only some chunks in a call.
+_NUM_CHUNKS_AT_ONCE = 64
+
+_Where: TypeAlias = tuple[int, int, int] | None
+"""Sweep and rank of the next sequence, and the last rank of its pool; None: the data have ended."""
+
+
+class Needs:
+    """Chunks of a partition from which the next sequences can come: in the window, and after it.
+
+    If reads are `dealt` ahead, they are the parts to load of these chunks.
+    """
+
+    def __init__(self, reader: TimelineReader) -> None:
+        self._reader = reader
+        # The window's chunks at a position in the order, and the rank after them; kept until the position changes.
+        self._window_key: object = None
+        self._window_chunks: list[int] = []
+        self._next_rank = 0
+        self._plan_key: object = None
+        self._plan = Plan([], 0)
+
+    def plan(self, where: _Where, partition: Partition, dealt: DealtAhead | None, of_slots: Sequence[int]) -> Plan:
+        """Return the chunks that are needed now; slots continue sequences of the chunks `of_slots`."""
+        needed = self._window(where, partition, dealt)
+        key = (self._window_key, tuple(of_slots))
+        if key != self._plan_key:
+            self._plan_key = key
+            # Slots come first, because the next minibatch continues their sequences.
+            chunks = list(dict.fromkeys([*of_slots, *needed])) if of_slots else needed
+            self._plan = Plan(chunks, self._plan.version + 1, dealt, where is None)
+        return self._plan
+
+    def _window(self, where: _Where, partition: Partition, dealt: DealtAhead | None) -> list[int]:
+        key = (where, partition, dealt)
+        if key != self._window_key:
+            chunks: list[int] = []
+            next_rank = 0
+            if where is not None:
+                chunks, next_rank = self._reader.chunks_at(*where, partition.index, partition.count)
+                chunks = chunks if dealt is None else dealt.filled(where[0], next_rank, chunks)
+            self._window_key, self._window_chunks, self._next_rank = key, chunks, next_rank
+        return self._window_chunks
+
+    def ahead(self, where: _Where, partition: Partition, dealt: DealtAhead | None, end: int) -> Iterator[int]:
+        """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data, `end`."""
+        # This also sets the rank after the window.
+        self._window(where, partition, dealt)
+        if where is None:
+            return
+        current, rank, share = where[0], self._next_rank, (partition.index, partition.count)
+        num_chunks = len(self._reader.chunk_starts) - 1
+        for sweep in (current, current + 1):
+            if sweep * self._reader.num_samples >= end:
+                return
+            while rank < num_chunks:
+                chunks, next_rank = self._reader.chunks_from(sweep, rank, _NUM_CHUNKS_AT_ONCE, *share)
+                yield from chunks if dealt is None else dealt.ahead(sweep, rank, chunks)
+                rank = next_rank
+            rank = 0

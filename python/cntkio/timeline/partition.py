@@ -13,6 +13,8 @@ from cntkio.errors import ConfigError
 _LARGEST_COUNT = 2**63 - 1
 LARGEST_NUM_WORKERS = 2**16
 """Largest number of workers of a partition: each passes over the reads of all others."""
+LARGEST_NUM_LANES = 2**16
+"""Largest number of lanes: each takes a call of the core for some steps."""
 
 
 @suggests_keywords
@@ -93,6 +95,11 @@ class Partition:
         """True if the sequences of each read are dealt to partitions after it."""
         return False
 
+    @property
+    def num_lanes(self) -> int:
+        """Number of lanes of the order; 0: the order has none."""
+        return 0
+
 
 def checked_partition(partition: Any) -> Partition:
     """Return an argument that is a partition.
@@ -133,9 +140,12 @@ class GlobalPartition(Partition):
             ``deal="minibatch"``: ``"drop"`` (the default) or ``"repeat"``.
         worker: Index of this worker among the workers of the partition. They take global minibatches in turn.
         num_workers: Number of workers of the partition.
+        lanes: Read the corpus in this many lanes, each in an order of its own, in place of CNTK's order and of a deal;
+            0: do not. A partition reads only its own lanes, and the global minibatches do not depend on the number of
+            partitions, which is at most `lanes` and best divides it. (docs/timeline.md, "Lanes")
 
     Raises:
-        ConfigError: `index`, `deal`, `remainder` or `worker` is not possible.
+        ConfigError: `index`, `deal`, `remainder`, `worker` or `lanes` is not possible.
 
     Example:
         >>> import numpy as np
@@ -150,6 +160,7 @@ class GlobalPartition(Partition):
     remainder: Literal["empty", "merge", "drop", "repeat"] | None = None
     worker: int = 0
     num_workers: int = 1
+    lanes: int = 0
 
     is_balanced: ClassVar[bool] = True
 
@@ -164,13 +175,26 @@ class GlobalPartition(Partition):
         if self.deal == "chunk" and self.remainder == "merge":
             why = "any minibatch may lack chunks of a partition"
             raise ConfigError(f"remainder='merge' and deal='chunk' exclude each other: {why}", key="remainder")
-        for name in ("worker", "num_workers"):
+        for name in ("worker", "num_workers", "lanes"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if self.num_workers > LARGEST_NUM_WORKERS:
             message = f"num_workers is {self.num_workers}; expected at most {LARGEST_NUM_WORKERS}"
             raise ConfigError(message, key="num_workers")
         if not 0 <= self.worker < self.num_workers:
             raise ConfigError(f"worker {self.worker} is outside 0..{self.num_workers - 1}", key="worker")
+        if self.lanes:
+            self._check_lanes()
+
+    def _check_lanes(self) -> None:
+        if not 1 <= self.lanes <= LARGEST_NUM_LANES:
+            raise ConfigError(f"lanes is {self.lanes}; expected 0 to {LARGEST_NUM_LANES}", key="lanes")
+        if self.count > self.lanes:
+            why = f"{self.count} partitions share {self.lanes} lanes, so some would get nothing"
+            raise ConfigError(f"{why}; use at least as many lanes, best a multiple", key="lanes")
+        for name, default in (("deal", "length"), ("remainder", "empty")):
+            if (value := getattr(self, name)) != default:
+                why = "the lane of a sequence decides its partition"
+                raise ConfigError(f"lanes={self.lanes} and {name}={value!r} exclude each other: {why}", key="lanes")
 
     @property
     def of_chunks(self) -> Partition:
@@ -195,7 +219,7 @@ class GlobalPartition(Partition):
             >>> [GlobalPartition(0, 4).most_sequences(64, range(least, 33), 64 * 32) for least in (1, 17, 32)]
             [58, 25, 16]
         """
-        if self.deal not in ("length", "area") or self.count == 1:
+        if self.deal not in ("length", "area") or self.count == 1 or self.lanes:
             return whole
         shortest, longest, others = lengths[0], lengths[-1], self.count - 1
 
@@ -216,8 +240,13 @@ class GlobalPartition(Partition):
 
     @property
     def is_dealt(self) -> bool:
-        """True if sequences are dealt: not chunks or minibatches, nor to a single partition without workers."""
-        return self.deal in ("length", "area") and (self.count > 1 or self.num_workers > 1)
+        """True if sequences are dealt: not lanes, chunks or minibatches, nor to one partition without workers."""
+        return not self.lanes and self.deal in ("length", "area") and (self.count > 1 or self.num_workers > 1)
+
+    @property
+    def num_lanes(self) -> int:
+        """Number of lanes of the order; 0: the order has none."""
+        return self.lanes
 
     @property
     def of_workers(self) -> tuple[int, int]:

@@ -176,10 +176,10 @@ class Omissions(NamedTuple):
     positions: list[int]
     sums: list[list[Any]]
 
-    def keep(self, sequences: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.bool_]:
-        """Return which sequences are delivered, if they have the positions from `first` on, one each."""
+    def keep(self, sequences: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which sequences are delivered, each at its position."""
         begins = np.array([2**63 - 1, *self.positions])[self.since[sequences]]
-        kept: npt.NDArray[np.bool_] = np.arange(first, first + len(sequences)) < begins
+        kept: npt.NDArray[np.bool_] = positions < begins
         return kept
 
 

@@ -11,7 +11,13 @@ import numpy.typing as npt
 from cntkio.arguments import is_whole
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Size, about_samples, size_from_json, size_to_json
-from cntkio.timeline.partition import LARGEST_NUM_WORKERS, BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.partition import (
+    LARGEST_NUM_LANES,
+    LARGEST_NUM_WORKERS,
+    BalancedPartition,
+    GlobalPartition,
+    Partition,
+)
 from cntkio.timeline.window import LARGEST_WORD, Limits
 
 
@@ -91,7 +97,9 @@ def damaged(name: str, value: object, expected: str) -> CheckpointError:
 def refused(state: Mapping[str, Any], error: ConfigError) -> CheckpointError:
     """Make the error for the size or the partition of a state, which the timeline refuses."""
     asked = {
-        name: state[name] for name in ("minibatch_size", "partition", "balanced", "global", "rounds") if name in state
+        name: state[name]
+        for name in ("minibatch_size", "partition", "balanced", "global", "rounds", "lanes")
+        if name in state
     }
     return CheckpointError(f"the state's last read is not possible here: {error}", saved=asked)
 
@@ -114,7 +122,7 @@ class State(NamedTuple):
         rounds_to_pass: Global partitions: global minibatches, or rounds, of other workers before the next of this
             worker.
         num_slots: Truncated: the number of all slots.
-        batch: In a pool: the number of its minibatches that were delivered.
+        batch: In a pool, or in a sweep in lanes: the number of its minibatches that were delivered.
     """
 
     position: int
@@ -139,6 +147,8 @@ class State(NamedTuple):
             json["global"] = [*partition.of_workers, self.rounds_to_pass]
             if partition.rounds is not None:
                 json["rounds"] = list(partition.rounds)
+            if partition.num_lanes:
+                json["lanes"] = partition.num_lanes
         else:
             json["partition"] = [partition.index, partition.count]
         if self.running_count is not None:
@@ -184,7 +194,8 @@ def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
     worker, num_workers, rounds_to_pass = wholes(name, turns, (0, 1, 0))
     below(name, max(worker, rounds_to_pass), whole(name, num_workers, LARGEST_NUM_WORKERS))
     if rounds is None:
-        return GlobalPartition(worker=worker, num_workers=num_workers), rounds_to_pass
+        lanes = whole("lanes", json.get("lanes", 0), LARGEST_NUM_LANES)
+        return GlobalPartition(worker=worker, num_workers=num_workers, lanes=lanes), rounds_to_pass
     count, saved = (*items("rounds", rounds), None, None)[:2]
     remainder = next((word for word in _REMAINDERS if is_same(saved, word)), None)
     if remainder is None:

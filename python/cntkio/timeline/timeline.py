@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,14 @@ import numpy.typing as npt
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, whole_size
+from cntkio.timeline.lanes import LaneReads, LanesOfTable, share_of_lane
 from cntkio.timeline.modes import (
     Budgets,
     DealtAhead,
     DealtMinibatches,
     InTurn,
     MergedMinibatches,
+    Needs,
     ReadMode,
     RoundsOfSweeps,
     WholeSequences,
@@ -34,67 +36,6 @@ from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import Bookmarks, Omissions, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
 from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
-
-# A source stops asking once its room is full, so the core lists only some chunks in a call.
-_NUM_CHUNKS_AT_ONCE = 64
-
-_Where: TypeAlias = tuple[int, int, int] | None
-"""Sweep and rank of the next sequence, and the last rank of its pool; None: the data have ended."""
-
-
-class Needs:
-    """Chunks of a partition from which the next sequences can come: in the window, and after it.
-
-    If reads are `dealt` ahead, they are the parts to load of these chunks.
-    """
-
-    def __init__(self, reader: TimelineReader) -> None:
-        self._reader = reader
-        # The window's chunks at a position in the order, and the rank after them; kept until the position changes.
-        self._window_key: object = None
-        self._window_chunks: list[int] = []
-        self._next_rank = 0
-        self._plan_key: object = None
-        self._plan = Plan([], 0)
-
-    def plan(self, where: _Where, partition: Partition, dealt: DealtAhead | None, of_slots: Sequence[int]) -> Plan:
-        """Return the chunks that are needed now; slots continue sequences of the chunks `of_slots`."""
-        needed = self._window(where, partition, dealt)
-        key = (self._window_key, tuple(of_slots))
-        if key != self._plan_key:
-            self._plan_key = key
-            # Slots come first, because the next minibatch continues their sequences.
-            chunks = list(dict.fromkeys([*of_slots, *needed])) if of_slots else needed
-            self._plan = Plan(chunks, self._plan.version + 1, dealt, where is None)
-        return self._plan
-
-    def _window(self, where: _Where, partition: Partition, dealt: DealtAhead | None) -> list[int]:
-        key = (where, partition, dealt)
-        if key != self._window_key:
-            chunks: list[int] = []
-            next_rank = 0
-            if where is not None:
-                chunks, next_rank = self._reader.chunks_at(*where, partition.index, partition.count)
-                chunks = chunks if dealt is None else dealt.filled(where[0], next_rank, chunks)
-            self._window_key, self._window_chunks, self._next_rank = key, chunks, next_rank
-        return self._window_chunks
-
-    def ahead(self, where: _Where, partition: Partition, dealt: DealtAhead | None, end: int) -> Iterator[int]:
-        """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data, `end`."""
-        # This also sets the rank after the window.
-        self._window(where, partition, dealt)
-        if where is None:
-            return
-        current, rank, share = where[0], self._next_rank, (partition.index, partition.count)
-        num_chunks = len(self._reader.chunk_starts) - 1
-        for sweep in (current, current + 1):
-            if sweep * self._reader.num_samples >= end:
-                return
-            while rank < num_chunks:
-                chunks, next_rank = self._reader.chunks_from(sweep, rank, _NUM_CHUNKS_AT_ONCE, *share)
-                yield from chunks if dealt is None else dealt.ahead(sweep, rank, chunks)
-                rank = next_rank
-            rank = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,7 +127,90 @@ class _Bookmarks:
         return (_Bookmark(self._settings, cursor, *self._others) for cursor in self._cursors)
 
 
-class Timeline:
+class _Modes:
+    """The reader of a timeline, and its modes of reading for a size and a partition; `Timeline` has the options."""
+
+    num_samples: int
+    _make: functools.partial[TimelineReader]
+    _reader: TimelineReader
+    _lengths: npt.NDArray[np.unsignedinteger[Any]]
+    _window: Window | None
+    _omissions: Omissions | None
+    _course: _Course
+    _right_splice: int
+    _is_randomized: bool
+    _is_truncated: bool
+    _crosses_sweeps: bool
+    _counts_sequences: bool
+    _only_full: bool
+    _size_counts: str
+
+    @functools.cached_property
+    def _needs(self) -> Needs:
+        return Needs(self._reader)
+
+    def _new_reader(self) -> TimelineReader:
+        reader = self._make(end=0)
+        if self._omissions is not None:
+            reader.leave_out(self._omissions.since, self._omissions.positions)
+        return reader
+
+    @functools.cached_property
+    def _budgets(self) -> Budgets:
+        return Budgets(self._window)
+
+    def _reads_of_lanes(self, size: Size, partition: GlobalPartition) -> LaneReads:
+        """Return the mode of reading in lanes."""
+        check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
+        if self._only_full or self._counts_sequences or self._size_counts != "own":
+            why = "lanes count the samples of whole global minibatches"
+            raise ConfigError(f"classic readers and local_timeline=False take no lanes: {why}", key="lanes")
+        budget = None
+        if isinstance(size, Budget):
+            budget = share_of_lane(size, partition.lanes)
+            if size.pool is not None:
+                self._budgets.check_pool(self._reader, size, size.pool)
+            self._budgets.check(self._lengths, budget, partition)
+        starts = self._make.args[1]
+        table = LanesOfTable(self._lengths, starts, self._make.keywords, self._omissions)
+        return LaneReads(table, size, partition, budget, self.num_samples, self._course.end)
+
+    def _whole(self, size: Size, partition: Partition) -> WholeSequences:
+        if isinstance(size, Budget):
+            return self._budgets.mode(self._reader, size, partition)
+        share = passed = min(size, _LARGEST_POSITION)
+        if self._size_counts == "own":
+            # As in CNTK, a share is at least one sample.
+            share, passed = max(1, partition.of_reads.share(share)), LARGEST_WORD
+        rules = {"crosses_sweeps": self._crosses_sweeps, "counts_sequences": self._counts_sequences}
+        return WholeSequences.of(self._reader, share, partition, passed=passed, **rules)
+
+    def _truncated(self, size: Size, partition: Partition) -> TruncatedSequences:
+        size = whole_size(size, "a truncated minibatch has a fixed number of steps: give a number of samples")
+        steps = self._steps(size)
+        rules = num_slots(size, partition, steps), steps, self._right_splice, self._crosses_sweeps
+        return TruncatedSequences(self._reader, self._lengths, partition.of_reads, *rules)
+
+    def _steps(self, size: Size) -> int:
+        _, _, truncation_length, num_rows = self._course
+        return max(about_samples(size) // num_rows, 1) if num_rows else truncation_length
+
+    def _rounds(self, size: Size, partition: Partition) -> RoundsOfSweeps:
+        if self._is_truncated:
+            option = f"truncation_length={self._course.truncation_length}"
+            why = "the slots of truncated minibatches are shared out evenly anyway"
+            message = f"{option} and balanced partitions exclude each other: {why}"
+            raise ConfigError(message, key="truncation_length")
+        num_left_out = 0 if self._omissions is None else int(np.count_nonzero(self._omissions.since))
+        if isinstance(size, Budget):
+            return self._budgets.rounds(self._reader, size, partition, num_left_out)
+        share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
+        smaller = WholeSequences(self._reader, max(1, share), counts_sequences=self._counts_sequences)
+        larger = dataclasses.replace(smaller, share=share + 1)
+        return RoundsOfSweeps(larger, smaller, num_larger, partition, num_left_out)
+
+
+class Timeline(_Modes):
     """The order of a table of sequences: CNTK's timeline.
 
     Threads may use it in turn, but not at the same time. Apart from the table, it holds 4 bytes for each sequence of a
@@ -290,17 +314,7 @@ class Timeline:
         self._mode: ReadMode | None = None
         self._turns: InTurn | DealtAhead | None = None  # the part of the mode that knows the turns of workers
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
-        self._needs = Needs(self._reader)
-
-    def _new_reader(self) -> TimelineReader:
-        reader = self._make(end=0)
-        if self._omissions is not None:
-            reader.leave_out(self._omissions.since, self._omissions.positions)
-        return reader
-
-    @functools.cached_property
-    def _budgets(self) -> Budgets:
-        return Budgets(self._window)
+        self._lanes: LaneReads | None = None  # the mode of reading, if it has readers of its own
 
     @property
     def end(self) -> int:
@@ -319,7 +333,8 @@ class Timeline:
 
     @property
     def _cursor(self) -> Cursor:
-        return self._reader.cursor if self._ahead is None else self._ahead.cursor
+        mode = self._lanes or self._ahead
+        return self._reader.cursor if mode is None else mode.cursor
 
     @property
     def num_bytes(self) -> int:
@@ -360,7 +375,7 @@ class Timeline:
         """
         # All checks come before the first change, so that a refused request changes nothing.
         check_request(about_samples(size), self._course.limits)
-        check_change(self._settings, size, partition, self._reader.cursor.batch, f" of the {self._reader.num_batches}")
+        check_change(self._settings, size, partition, self._cursor.batch, f" of the {self._reader.num_batches}")
         if self._is_randomized and self.end > _LARGEST_POSITION:
             key = "max_sweeps" if self._course.limits.max_samples is None else "max_samples"
             message = f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1"
@@ -368,8 +383,13 @@ class Timeline:
         rows = 0
         turns: InTurn | None = None
         ahead: DealtAhead | None = None
+        lanes: LaneReads | None = None
         mode: ReadMode
-        if partition.rounds is not None:
+        if isinstance(partition, GlobalPartition) and partition.lanes:
+            mode = lanes = self._reads_of_lanes(size, partition)
+            if rounds_to_pass is None:
+                self._place(lanes, size, partition)
+        elif partition.rounds is not None:
             mode = self._rounds(size, partition)
         elif self._is_truncated:
             mode = truncated = self._truncated(size, partition)
@@ -379,7 +399,8 @@ class Timeline:
         if self._only_full and about_samples(size) <= self.num_samples:
             mode = OnlyFull(self._reader, mode, about_samples(size))
         if isinstance(partition, GlobalPartition):
-            check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
+            if not partition.lanes:
+                check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
             if partition.remainder == "merge":
                 mode = MergedMinibatches(mode, self._reader, partition.count)
             if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
@@ -394,46 +415,27 @@ class Timeline:
         if not is_same_deal(self._settings, size, partition):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._turns, self._ahead = (size, partition), mode, ahead or turns, ahead
+        self._lanes = lanes
+
+    def _place(self, lanes: LaneReads, size: Size, partition: Partition) -> None:
+        """Let reads in lanes begin at the position of the timeline."""
+        if self._lanes is not None and is_same_deal(self._settings, size, partition):
+            lanes.go_to(self._cursor)
+        elif self._settings is not None and self.position % self.num_samples:
+            why = "an order in lanes begins where a sweep does"
+            raise ConfigError(f"lanes={partition.num_lanes} inside a sweep that began without: {why}", key="lanes")
+        else:
+            lanes.go_to(lanes.at_position(self.position))
 
     def _leave_ahead(self) -> None:
         """Bring the core's reader back to where the last read ended."""
         if self._ahead is not None:
             self._reader.rewind(self._ahead.cursor)
             self._ahead = None
-
-    def _whole(self, size: Size, partition: Partition) -> WholeSequences:
-        if isinstance(size, Budget):
-            return self._budgets.mode(self._reader, size, partition)
-        share = passed = min(size, _LARGEST_POSITION)
-        if self._size_counts == "own":
-            # As in CNTK, a share is at least one sample.
-            share, passed = max(1, partition.of_reads.share(share)), LARGEST_WORD
-        rules = {"crosses_sweeps": self._crosses_sweeps, "counts_sequences": self._counts_sequences}
-        return WholeSequences.of(self._reader, share, partition, passed=passed, **rules)
-
-    def _truncated(self, size: Size, partition: Partition) -> TruncatedSequences:
-        size = whole_size(size, "a truncated minibatch has a fixed number of steps: give a number of samples")
-        steps = self._steps(size)
-        rules = num_slots(size, partition, steps), steps, self._right_splice, self._crosses_sweeps
-        return TruncatedSequences(self._reader, self._lengths, partition.of_reads, *rules)
-
-    def _steps(self, size: Size) -> int:
-        _, _, truncation_length, num_rows = self._course
-        return max(about_samples(size) // num_rows, 1) if num_rows else truncation_length
-
-    def _rounds(self, size: Size, partition: Partition) -> RoundsOfSweeps:
-        if self._is_truncated:
-            option = f"truncation_length={self._course.truncation_length}"
-            why = "the slots of truncated minibatches are shared out evenly anyway"
-            message = f"{option} and balanced partitions exclude each other: {why}"
-            raise ConfigError(message, key="truncation_length")
-        num_left_out = 0 if self._omissions is None else int(np.count_nonzero(self._omissions.since))
-        if isinstance(size, Budget):
-            return self._budgets.rounds(self._reader, size, partition, num_left_out)
-        share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
-        smaller = WholeSequences(self._reader, max(1, share), counts_sequences=self._counts_sequences)
-        larger = dataclasses.replace(smaller, share=share + 1)
-        return RoundsOfSweeps(larger, smaller, num_larger, partition, num_left_out)
+        elif self._lanes is not None:
+            # Other reads begin only where a sweep does.
+            self._reader.set_position(self._lanes.cursor.position // self.num_samples * self.num_samples)
+            self._lanes = None
 
     def _slots(self) -> Slots:
         return self._reader.pending if self._is_truncated else []
@@ -448,9 +450,13 @@ class Timeline:
         """Go back to a bookmark: cheap over one read; from further on, the order of the sweep is computed again."""
         # The thread of the parent that may have been in a read is not in the child.
         if in_child:
-            self._reader, self._ahead = self._new_reader(), None
-            self._needs = Needs(self._reader)
+            self._reader, self._ahead, self._lanes = self._new_reader(), None, None
+            vars(self).pop("_needs", None)  # it is made again, for the new reader
         is_same = (bookmark.settings, bookmark.course) == (self._settings, self._course)
+        if self._lanes is not None and self._turns is not None and is_same:
+            self._lanes.go_to(bookmark.cursor)
+            self._turns.rounds_to_pass = bookmark.rounds_to_pass
+            return
         # Dealt reads stay valid while the size, the partition and the end are the same.
         if self._ahead is not None and is_same and self._ahead.go_back(bookmark.cursor, bookmark.rounds_to_pass):
             return
@@ -460,11 +466,15 @@ class Timeline:
         if bookmark.settings is not None:
             self._take_up(*bookmark.settings, bookmark.rounds_to_pass)
         # Last, because `_take_up` restarts the count, and moves a partition without chunks to the end.
-        self._reader.rewind(bookmark.cursor)
+        move = self._reader.rewind if self._lanes is None else self._lanes.go_to
+        move(bookmark.cursor)
         if bookmark.settings is not None and self._is_truncated:
             self._reader.restore_pending(bookmark.slots)
 
     def hold(self, bookmark: _Bookmark) -> None:
+        if self._lanes is not None:
+            self._lanes.hold(bookmark.cursor)
+            return
         self._reader.hold(bookmark.cursor)
         if self._ahead is not None:
             self._ahead.hold(bookmark.cursor)
@@ -562,13 +572,17 @@ class Timeline:
             if settings is not None and self._is_truncated:
                 # Check the number before memory is allocated for the slots.
                 check_num_slots(saved_slots, num_slots(*settings, self._steps(settings[0])))
-            self.go_to(position)
+            num_lanes = 0 if settings is None else settings[1].num_lanes
+            self.go_to(position // self.num_samples * self.num_samples if num_lanes else position)
             if position >= self.end and self._is_randomized:
                 # A partition without chunks is at the end, and a sequence need not start there.
                 self._reader.rewind(Cursor(position, sweep=LARGEST_WORD))
             if settings is not None:
                 self._take_up(*settings, rounds_to_pass)
-                self._budgets.go_to_batch(self._reader, settings, batch)
+                if self._lanes is not None:
+                    self._lanes.restore(position, batch)
+                else:
+                    self._budgets.go_to_batch(self._reader, settings, batch)
         except ConfigError as error:
             raise refused(state, error) from error
         if settings is not None and not self._is_randomized:
@@ -582,10 +596,14 @@ class Timeline:
         In randomized order these are the partition's chunks in the window at this position; in order, the chunk at this
         position. After the end, only the chunks of the slots remain.
         """
+        if self._lanes is not None:
+            return self._lanes.needed()
         of_slots = self._reader.pending_chunks if self._is_truncated else ()
         return self._needs.plan(self._where, partition.of_chunks, self._ahead, of_slots)
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
+        if self._lanes is not None:
+            return self._lanes.ahead()
         return self._needs.ahead(self._where, partition.of_chunks, self._ahead, self.end)
 
     @property

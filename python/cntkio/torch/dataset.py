@@ -70,6 +70,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             minibatch: ``"empty"`` (the default) or ``"merge"``.
         deal: For global partitions, how sequences are dealt: ``"length"``, ``"area"`` or ``"chunk"``;
             ``"minibatch"`` is another spelling of ``partition="balanced"``.
+        lanes: For global partitions, the number of lanes, in place of a deal (docs/clusters.md, "Lanes"); 0: none.
         rank: Index of this process; None: the rank that `torch.distributed`, Ray Train, the environment (``RANK``) or
             SLURM reports (docs/torch.md, "Ranks and workers"), or 0.
         world_size: Number of processes that share the data; required with `rank`.
@@ -99,6 +100,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         partition: Literal["cntk", "balanced", "global"] | None = None,
         remainder: Literal["drop", "repeat", "empty", "merge"] | None = None,
         deal: Literal["length", "area", "chunk", "minibatch"] = "length",
+        lanes: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
         mesh: ranks.Place | None = None,
@@ -131,17 +133,18 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self.source = source
         self._source: Any = _UserSource(source) if isinstance(source, UserMinibatchSource) else source
         self.layout: Any = layout
-        self.minibatch_size, self.device = minibatch_size, device
+        self.minibatch_size, self.device, self.lanes = minibatch_size, device, whole_number("lanes", lanes)
         self.deal: Literal["length", "area", "chunk", "minibatch"] = deal
         if deal == "minibatch" and partition in (None, "global"):
             partition, self.deal = "balanced", "length"
         # None stays None: a state that is loaded later decides then.
         self._partition, self._remainder = partition, remainder
-        if self.deal != "length" and self.partition != "global":
-            what = f"deal={deal!r} needs partition='global', but partition is {self.partition!r}"
-            raise ConfigError(what, key="deal")
+        name, value = ("lanes", self.lanes) if self.lanes else ("deal", self.deal)
+        if value != "length" and self.partition != "global":
+            what = f"{name}={value!r} needs partition='global', but partition is {self.partition!r}"
+            raise ConfigError(what, key=name)
         share = self._share_of(*self._rank(), 0, 1)  # checks the values
-        if deal == "chunk" and isinstance(share, GlobalPartition):
+        if (deal == "chunk" or self.lanes) and isinstance(share, GlobalPartition):
             check_deal(share, minibatch_size, is_randomized=self._source.is_randomized, is_truncated=False)
         self._has_warned = self._is_agreed = False
         self._epochs = _Epochs(self._source)
@@ -166,12 +169,11 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return self._remainder or ("empty" if self.partition == "global" else "drop")
 
     def _tensors(self, minibatch: Minibatch) -> TensorMinibatch[Any]:
-        size = self.minibatch_size
+        size, (_, world_size) = self.minibatch_size, self._rank()
         if self.layout != "rows" or not isinstance(size, Budget) or size.rows is None:
             return TensorMinibatch(minibatch, self.layout, self.device)
-        _, world_size = self._rank()
-        rounded_up = world_size - 1 if self.partition == "global" else 0  # so that all ranks have one shape
-        return in_rows(minibatch, row_length_of(size), (size.rows + rounded_up) // world_size, self.device, self._slice)
+        num_rows = _rows_of_rank(size.rows, world_size, self.lanes, is_global=self.partition == "global")
+        return in_rows(minibatch, row_length_of(size), num_rows, self.device, self._slice)
 
     def _description(self) -> Description:
         rank, world_size = self._rank()
@@ -263,8 +265,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return (0, 1) if worker is None else ((worker.id + self._shift) % worker.num_workers, worker.num_workers)
 
     def _share_of(self, rank: int, world_size: int, worker: int, num_workers: int) -> Partition:
-        deal = self.deal if self.partition == "global" else "minibatch"
-        share = GlobalPartition(rank, world_size, deal, self.remainder, worker, num_workers)  # checks `remainder`, too
+        deal, lanes = (self.deal, self.lanes) if self.partition == "global" else ("minibatch", 0)
+        share = GlobalPartition(rank, world_size, deal, self.remainder, worker, num_workers, lanes)
         if self.partition == "cntk":
             return Partition(rank * num_workers + worker, world_size * num_workers)
         return share
@@ -290,7 +292,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._is_agreed = True
         state = self.loaded.state or {**self._settings(), "epoch": self.epoch, "source": self._epochs.start}
         # A state fits any deal, so it has none; but ranks with different deals would not share the data.
-        facts = {**ranks.common_facts(state), "deal": self.deal}
+        facts = {**ranks.common_facts(state), "deal": self.deal, "lanes": self.lanes}
         ranks.agree([of_one["name"] for of_one in self._epochs.start["order"]["deserializers"]], *self._rank(), facts)
 
     def __iter__(self) -> Iterator[TensorMinibatch[Any]]:
@@ -572,6 +574,13 @@ def _warn(source: Any, size: int, world_size: int, share: Partition, *, is_trunc
             )
             least = -(-world_size * source.num_samples // source.num_sequences)
             logger.warning(text, size, num_sequences, world_size, 100 * (1 - num_sequences / world_size), least)
+
+
+def _rows_of_rank(num_rows: int, world_size: int, lanes: int, *, is_global: bool) -> int:
+    """Return the largest number of rows of a rank, which all ranks have, so that they have one shape."""
+    if lanes:
+        return num_rows // lanes * -(-lanes // world_size)
+    return -(-num_rows // world_size) if is_global else num_rows // world_size
 
 
 def _own_part(state: Mapping[str, Any], rank: int, world_size: int, epochs: _Epochs) -> Mapping[str, Any]:

@@ -3,6 +3,8 @@
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
 use super::rows::Cost;
+use super::shuffle::shuffled;
+use super::{Pause, Stopped};
 use crate::memory;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -110,10 +112,71 @@ pub fn deal_rows(rows: &[u32], bounds: &[usize], num_ranks: u64, rank: u64) -> (
     (kept, kept_bounds)
 }
 
+/// The step of each sequence if each lane spreads its sequences evenly over `num_steps` steps. (docs/timeline.md,
+/// "Lanes")
+///
+/// `bounds` has the first sequence of each lane and, last, the number of sequences; `lanes` has the number of each
+/// lane. In a lane, the longest sequence goes to the bin with the fewest samples, then the next longest. The bins, by
+/// their samples, become steps in an order that the seed decides and that each lane begins elsewhere: so any
+/// neighboring lanes together have about the same number of samples in each step.
+///
+/// # Errors
+/// `pause` asked the work to stop.
+pub fn steps_of_lanes(
+    lengths: &[u32],
+    bounds: &[usize],
+    lanes: &[u64],
+    num_steps: u32,
+    seed: u64,
+    pause: &mut Pause,
+) -> Result<Vec<u32>, Stopped> {
+    let steps = shuffled(num_steps, seed, pause)?;
+    let mut found = Vec::new();
+    memory::resize(&mut found, lengths.len(), 0);
+    let (mut order, mut step_of_bin): (Vec<u64>, Vec<u32>) = (Vec::new(), vec![0; num_steps as usize]);
+    for (bounds, &lane) in bounds.windows(2).zip(lanes) {
+        let (own, bins) = (&lengths[bounds[0]..bounds[1]], &mut found[bounds[0]..bounds[1]]);
+        order.clear();
+        memory::reserve(&mut order, own.len());
+        order.extend(own.iter().zip(0..).map(|(&length, number): (_, u64)| u64::from(!length) << 32 | number));
+        order.sort_unstable();
+        let mut loads: BinaryHeap<Reverse<(u64, u32)>> = (0..num_steps).map(|bin| Reverse((0, bin))).collect();
+        for &one in &order {
+            let Some(mut top) = loads.peek_mut() else { break };
+            let Reverse((least, bin)) = *top;
+            *top = Reverse((least + u64::from(!((one >> 32) as u32)), bin));
+            bins[one as u32 as usize] = bin;
+        }
+        // Multiples of the golden ratio are far apart for any neighboring lanes.
+        let begin = (u128::from(lane.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * u128::from(num_steps)) >> 64;
+        for (Reverse((_, bin)), at) in loads.into_sorted_vec().into_iter().zip(begin as usize..) {
+            step_of_bin[bin as usize] = steps[at % steps.len()];
+        }
+        bins.iter_mut().for_each(|bin| *bin = step_of_bin[*bin as usize]);
+        if !pause() {
+            return Err(Stopped);
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn each_lane_has_about_the_same_samples_in_each_step() {
+        let lengths: Vec<u32> = (0..4000).map(|at| 1 + at * 7 % 39).collect();
+        let found = steps_of_lanes(&lengths, &[0, 2000, 4000], &[3, 4], 20, 5, &mut || true).expect("nothing stops it");
+        for lane in [0..2000, 2000..4000] {
+            let mut loads = [0; 20];
+            lane.for_each(|at| loads[found[at] as usize] += lengths[at]);
+            assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 2, "{loads:?}");
+        }
+        // A lane does not depend on the others.
+        assert_eq!(steps_of_lanes(&lengths[2000..], &[0, 2000], &[4], 20, 5, &mut || true).unwrap(), found[2000..]);
+    }
 
     fn shares(lengths: &[u32], bounds: &[usize], num_ranks: u64, load: Load) -> Vec<(Vec<u32>, Vec<usize>)> {
         (0..num_ranks).map(|rank| deal(lengths, bounds, num_ranks, rank, load)).collect()

@@ -34,7 +34,7 @@ mod trace;
 
 use crate::lengths::Lengths;
 pub use batches::{Batches, Limits, Pool, batches, cut};
-pub use deal::{Load, deal, deal_rows};
+pub use deal::{Load, deal, deal_rows, steps_of_lanes};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, LeftOut, Outcome, Reader, Request};
 pub use rows::{Cost, cells_in_rows};

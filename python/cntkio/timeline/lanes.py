@@ -1,0 +1,472 @@
+"""Lanes: each rank reads its part of the corpus, and the global minibatches are the same on any number of ranks.
+
+::
+
+    corpus     | lane 0     | lane 1     | lane 2     | lane 3     |      about the same number of samples each
+    ranks      | rank 0                  | rank 1                  |      neighboring lanes
+    step 0       a b           k l           q r           x y z         its share of each lane, in the lane's order
+    step 1       c             m n           s             v
+
+Which sequences of a lane come in a step follows from this lane alone, and with a number of samples the corpus's total
+says how many steps a sweep has: so a rank reads only its own lanes. With a budget, the lanes need different numbers of
+steps for a sweep. Then each rank walks through the order of all lanes, and the last lane ends the sweep.
+(docs/timeline.md, "Lanes")
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+import cntkio._core as _core
+from cntkio._core import Cursor, TimelineReader
+from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline.budget import NO_LIMIT, Budget, Size, about_samples, size_text
+from cntkio.timeline.modes import Needs, ReadMode, WholeSequences
+from cntkio.timeline.partition import WHOLE, GlobalPartition
+from cntkio.timeline.selection import ChunkRefs, Omissions, Plan, Reads, Selection
+from cntkio.timeline.window import LARGEST_WORD
+
+# The samples of a lane are spread evenly over so many steps, if they fit the window.
+_STEPS_AT_ONCE = 64
+_LARGEST_POSITION = 2**63 - 1
+# The core counts the minibatches after a position in 32 bits.
+_MOST_STEPS = 2**32 - 1
+# An odd number near 2^64 divided by the golden ratio: multiples of it are different, and far apart.
+_SEED_STEP = 0x9E3779B97F4A7C15
+# The readers of the lanes are nowhere together while, or after, a read of one of them fails.
+_NOWHERE = Cursor(2**63, batch=_MOST_STEPS)
+
+_Integers = npt.NDArray[np.int64]
+
+
+class _Lane:
+    """A lane: consecutive sequences of the table, with a reader of their own order.
+
+    Attributes:
+        number: Its number among all lanes.
+        first_sequence: Its first sequence in the table.
+        first_chunk: The chunk of that sequence.
+        is_own: Whether this rank delivers it.
+        mode: Reads its share of the minibatches of a sweep.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        first_sequence: int,
+        first_chunk: int,
+        reader: TimelineReader,
+        mode: WholeSequences,
+        is_own: bool,
+    ) -> None:
+        self.number, self.first_sequence, self.first_chunk = number, first_sequence, first_chunk
+        self.reader, self.mode, self.is_own = reader, mode, is_own
+        self.num_samples: int = reader.num_samples
+        self.needs = Needs(reader)
+
+    def go_to(self, position: int) -> None:
+        self.reader.set_position(position)
+
+    def table(self, selection: Selection, count: int) -> tuple[_Integers, _Integers]:
+        """Return the first sequences of a selection and their chunks, by their numbers in the table."""
+        return selection.sequences[:count] + self.first_sequence, selection.chunks[:count] + self.first_chunk
+
+
+class _Block(NamedTuple):
+    """Consecutive steps of a sweep, as this rank delivers them.
+
+    Attributes:
+        sequences: Sequences of all steps.
+        chunks: The chunk of each.
+        bounds: First sequence of each step and, last, the number of sequences.
+        cursors: The cursor before each step and, last, after all.
+    """
+
+    sequences: _Integers
+    chunks: _Integers
+    bounds: list[int]
+    cursors: list[Cursor]
+
+    def step_at(self, cursor: Cursor) -> int | None:
+        """Return the index of the step that begins at a cursor; None: none does."""
+        first = self.cursors[0]
+        step = cursor.batch - first.batch
+        return step if cursor.sweep == first.sweep and 0 <= step < len(self.cursors) - 1 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class LanesOfTable:
+    """The lanes of a table of sequences.
+
+    Attributes:
+        lengths: Samples of each sequence.
+        chunk_starts: First sequence of each chunk and, last, the number of sequences.
+        rules: The window and the seed, as arguments of the core's reader.
+        omissions: Sequences that are left out from some positions on.
+    """
+
+    lengths: npt.NDArray[np.unsignedinteger[Any]]
+    chunk_starts: _Integers
+    rules: Mapping[str, Any]
+    omissions: Omissions | None
+
+    def steps_at_once(self, size: Size, num_samples: int) -> int:
+        """Return how many steps a block has: about a window at most, so that its chunks fit the window's memory."""
+        in_chunks = self.rules["window_in_chunks"] * num_samples // (len(self.chunk_starts) - 1)
+        window: int = max(in_chunks, self.rules["window_in_samples"])
+        return min(max(window // about_samples(size), 1), _STEPS_AT_ONCE)
+
+    def bounds(self, num_lanes: int) -> list[tuple[int, int]]:
+        """Return the first sequence of each lane and its chunk and, last, the numbers of sequences and chunks.
+
+        A lane begins with the first sequence that starts at its part of the samples or later.
+        """
+        in_order = TimelineReader(self.lengths, self.chunk_starts, **NO_WINDOW, seed=0, end=0)
+        found = []
+        for number in range(num_lanes):
+            in_order.set_position(in_order.num_samples * number // num_lanes)
+            cursor = in_order.cursor
+            # The last sequences may be longer than a lane, which then begins and ends after them.
+            found.append(
+                (len(self.lengths), len(self.chunk_starts) - 1) if cursor.sweep else (cursor.index, cursor.rank)
+            )
+        return [*found, (len(self.lengths), len(self.chunk_starts) - 1)]
+
+    def lanes(self, partition: GlobalPartition, budget: Budget | None) -> list[_Lane]:
+        """Return the lanes that have sequences: with a budget all, otherwise those of a partition."""
+        bounds, found = self.bounds(partition.lanes), []
+        core = None if budget is None else budget.for_core()
+        # All lanes together have the window of a single reader.
+        windows = {name: -(-self.rules[name] // partition.lanes) for name in NO_WINDOW}
+        for number, ((first, first_chunk), (end, end_chunk)) in enumerate(itertools.pairwise(bounds)):
+            is_own = number * partition.count // partition.lanes == partition.index
+            if first == end or not (is_own or budget is not None):
+                continue
+            starts = np.clip(self.chunk_starts[first_chunk : end_chunk + 2], first, end) - first
+            # The lane may end where a chunk does.
+            starts = np.ascontiguousarray(starts[: int(np.searchsorted(starts, end - first)) + 1])
+            seed = (self.rules["seed"] + (number + 1) * _SEED_STEP) % 2**64
+            rules = {**self.rules, **windows, "seed": seed, "end": LARGEST_WORD}
+            reader = TimelineReader(self.lengths[first:end], starts, **rules)
+            mode = WholeSequences(reader, NO_LIMIT if core else _LARGEST_POSITION, is_dealt=True, budget=core)
+            found.append(_Lane(number, first, first_chunk, reader, mode, is_own))
+        return found
+
+
+NO_WINDOW = {"window_in_chunks": 0, "window_in_samples": 0}
+
+
+def share_of_lane(budget: Budget, num_lanes: int) -> Budget:
+    """Return the budget of a lane's share of a minibatch."""
+    if budget.buckets or budget.balance is not None:
+        name = "buckets" if budget.buckets else "balance"
+        why = "each lane has pools of its own, so a minibatch has sequences of several pools"
+        raise ConfigError(f"lanes and {name} exclude each other: {why}; leave out lanes, or {name}", key=name)
+    limits = {name: getattr(budget, name) for name in ("samples", "sequences", "padded", "rows")}
+    for name, limit in limits.items():
+        if limit is not None and limit < num_lanes:
+            why = "each lane has its share of the limit, so it must be at least the number of lanes"
+            raise ConfigError(f"{name}={limit} in a Budget for {num_lanes} lanes: {why}", key=name)
+    pool = None if budget.pool is None else -(-budget.pool // num_lanes)
+    return dataclasses.replace(budget.share(num_lanes), pool=pool)
+
+
+class LaneReads(ReadMode):
+    """Deliver a partition's lanes of global minibatches.
+
+    Args:
+        table: All sequences.
+        size: Samples of a global minibatch, or a budget.
+        end: Position at which the data end.
+        num_samples: Samples of a sweep.
+
+    Attributes:
+        cursor: The position of the next step: samples before it; its sweep; as `batch`, its number in the sweep.
+        num_steps: Steps of a sweep; None: the order of the sweep says how many.
+    """
+
+    def __init__(
+        self,
+        table: LanesOfTable,
+        size: Size,
+        partition: GlobalPartition,
+        budget: Budget | None,
+        num_samples: int,
+        end: int,
+    ) -> None:
+        self.num_steps: int | None = None if isinstance(size, Budget) else max(-(-num_samples // size), 1)
+        if (self.num_steps or 0) > _MOST_STEPS:
+            message = (
+                f"minibatches of {size_text(size)} make {self.num_steps} steps in a sweep; expected at most 2^32 - 1"
+            )
+            raise ConfigError(message, key="minibatch_size_in_samples")
+        self._lanes = table.lanes(partition, budget)
+        self._steps_at_once = table.steps_at_once(size, num_samples)
+        self._omissions, self._starts, self._seed = table.omissions, table.chunk_starts, table.rules["seed"]
+        self._num_samples, self._end = num_samples, end
+        self._blocks: deque[_Block] = deque()
+        self.cursor = self._held = self._frontier = Cursor(0)  # the readers are at the frontier
+        self._has_ended = [False] * len(self._lanes)  # the lanes that have no more minibatches before the frontier
+        self._plan_key: Any = None
+        self._plan = Plan([], 0)
+
+    # -------------------------------------------------------------------------------------------------- positions
+
+    def at_position(self, position: int) -> Cursor:
+        """Return the cursor of the step that begins at a position.
+
+        Raises:
+            ConfigError: No step is known to begin there.
+        """
+        sweep, offset = divmod(position, self._num_samples)
+        step = 0 if self.num_steps is None else -(-offset * self.num_steps // self._num_samples)
+        if self._position(sweep, step) != position:
+            what = (
+                f"position {position} is inside sweep {sweep}, where no global minibatch of this size and lanes begins"
+            )
+            raise ConfigError(
+                f"{what}; go to the beginning of a sweep, or load a state with the same lanes", key="lanes"
+            )
+        return Cursor(position, sweep=sweep, batch=step)
+
+    def _position(self, sweep: int, step: int) -> int:
+        return sweep * self._num_samples + self._num_samples * step // (self.num_steps or 1)
+
+    def go_to(self, cursor: Cursor) -> None:
+        """Go to a step."""
+        self.cursor = cursor
+
+    def restore(self, position: int, step: int) -> None:
+        """Go to the step of a state, which comes before the step number `step` of a sweep.
+
+        Raises:
+            CheckpointError: The step does not begin at the position.
+        """
+        cursor = Cursor(position, sweep=position // self._num_samples, batch=step)
+        self.go_to(cursor)
+        # The last step of a sweep is known only once all lanes have ended it.
+        is_known = position < self._end and step > 0
+        block = self._block() if is_known and self.num_steps is None else None
+        found = cursor if block is None else block.cursors[step - block.cursors[0].batch]
+        if found != cursor or (self.num_steps is not None and self._position(cursor.sweep, step) != position):
+            message = f"the state's step {step} does not begin at its position {position}"
+            raise CheckpointError(message, saved=[position, step])
+
+    def hold(self, cursor: Cursor) -> None:
+        """Keep what makes it cheap to go back to a step."""
+        self._held = cursor
+
+    # ------------------------------------------------------------------------------------------------------ reads
+
+    def read(self, most: int) -> Reads | None:
+        if self.cursor.position >= self._end:
+            return None
+        block = self._block()
+        if block is None:
+            return None
+        first = self.cursor.batch - block.cursors[0].batch
+        last = min(first + most, len(block.cursors) - 1)
+        # A step that begins before the end of the data is delivered whole.
+        last = bisect.bisect_left(block.cursors, self._end, first, last, key=lambda cursor: cursor.position)
+        return self._delivered(block, first, last)
+
+    def _delivered(self, block: _Block, first: int, last: int) -> Reads:
+        begin, end = block.bounds[first], block.bounds[last]
+        cursors = block.cursors[first + 1 : last + 1]
+        sequences, chunks = block.sequences[begin:end], block.chunks[begin:end]
+        bounds = [bound - begin for bound in block.bounds[first : last + 1]]
+        if self._omissions is not None:
+            counts = np.diff(bounds)
+            positions = np.repeat([cursor.position for cursor in block.cursors[first:last]], counts)
+            kept = self._omissions.keep(sequences, positions)
+            bounds = [0, *np.append(0, np.cumsum(kept))[bounds[1:]].tolist()]
+            sequences, chunks = sequences[kept], chunks[kept]
+        refs = ChunkRefs.found(_core.find_chunks(sequences, None, self._starts))
+        ends = [cursor.batch == 0 for cursor in cursors]
+        self.cursor = cursors[-1]
+        selection = Selection(sequences, chunks, ends[-1], self.cursor.position, refs=refs)
+        return Reads(selection, bounds, ends, cursors)
+
+    def pass_over(self, most: int, until: int) -> int:
+        if self.num_steps is None:
+            return 0
+        # The last step that begins at a position or before it, counted over all sweeps.
+        last = min(self._last_step(until), self._last_step(self._end - 1) + 1)
+        now = self.cursor.sweep * self.num_steps + self.cursor.batch
+        count = max(min(most, last - now), 0)
+        sweep, step = divmod(now + count, self.num_steps)
+        self.cursor = Cursor(self._position(sweep, step), sweep=sweep, batch=step)
+        return count
+
+    def _last_step(self, position: int) -> int:
+        assert self.num_steps is not None
+        sweep, offset = divmod(position, self._num_samples)
+        step = ((offset + 1) * self.num_steps - 1) // self._num_samples
+        return sweep * self.num_steps + min(step, self.num_steps - 1)
+
+    def _block(self) -> _Block | None:
+        """Return the block of the next step; None: a sweep has no step."""
+        first = min(_place(self._held), _place(self.cursor))
+        while self._blocks and _place(self._blocks[0].cursors[-1]) <= first:
+            self._blocks.popleft()
+        for block in self._blocks:
+            if block.step_at(self.cursor) is not None:
+                return block
+        if self._frontier != self.cursor:
+            self._seek()
+        while True:
+            frontier, self._frontier = self._frontier, _NOWHERE
+            found = self._spread(frontier) if self.num_steps is not None else self._cut(frontier)
+            self._frontier = frontier if found is None else found.cursors[-1]
+            if found is None:
+                break
+            if found.step_at(self.cursor) is not None:
+                self._blocks.append(found)
+                break
+            if self._frontier.sweep > self.cursor.sweep:
+                message = f"the state is at step {self.cursor.batch} of a sweep that has fewer steps"
+                raise CheckpointError(message, saved=self.cursor.batch)
+        return found
+
+    def _seek(self) -> None:
+        """Bring the readers to the beginning of the block, or with a budget of the sweep, that has the next step."""
+        self._blocks.clear()
+        sweep, step = self.cursor.sweep, 0 if self.num_steps is None else self._span(self.cursor.batch)[0]
+        for lane in self._lanes:
+            lane.go_to(sweep * lane.num_samples + lane.num_samples * step // (self.num_steps or 1))
+        self._has_ended = [False] * len(self._lanes)
+        self._frontier = Cursor(self._position(sweep, step), sweep=sweep, batch=step)
+
+    def _span(self, step: int) -> tuple[int, int]:
+        """Return the first step, and the step after the last, of the block that has a step of a sweep."""
+        assert self.num_steps is not None
+        num_blocks = -(-self.num_steps // self._steps_at_once)
+        block = ((step + 1) * num_blocks - 1) // self.num_steps
+        return self.num_steps * block // num_blocks, self.num_steps * (block + 1) // num_blocks
+
+    def _spread(self, frontier: Cursor) -> _Block:
+        """Spread the next sequences of each lane evenly over the steps of the next block."""
+        assert self.num_steps is not None
+        sweep, (first, last) = frontier.sweep, self._span(frontier.batch)
+        columns: list[tuple[_Integers, _Integers]] = []
+        loads: list[npt.NDArray[np.uint32]] = []
+        for lane in self._lanes:
+            # The reader takes all sequences that start before the end of the block.
+            lane.reader.set_end(sweep * lane.num_samples + lane.num_samples * last // self.num_steps)
+            reads = lane.mode.read(1)
+            lane.reader.set_end(LARGEST_WORD)
+            count = 0 if reads is None else len(reads.selection.sequences)
+            if reads is not None and reads.selection.loads is not None:
+                columns.append(lane.table(reads.selection, count))
+                loads.append(reads.selection.loads)
+            else:
+                loads.append(np.zeros(0, np.uint32))
+        bounds = np.cumsum([0, *map(len, loads)]).tolist()
+        lengths = np.concatenate(loads) if loads else np.zeros(0, np.uint32)
+        seed = (self._seed + sweep + first) % 2**64
+        steps = _core.steps_of_lanes(lengths, bounds, [lane.number for lane in self._lanes], last - first, seed)
+        cursors = [Cursor(self._position(sweep, step), sweep=sweep, batch=step) for step in range(first, last)]
+        after = Cursor((sweep + 1) * self._num_samples, sweep=sweep + 1)
+        if last < self.num_steps:
+            after = Cursor(self._position(sweep, last), sweep=sweep, batch=last)
+        return _merged(columns, steps, [*cursors, after])
+
+    def _cut(self, frontier: Cursor) -> _Block | None:
+        """Cut the next minibatches of each lane; None: no lane has any in this sweep."""
+        sweep, first = frontier.sweep, frontier.batch
+        columns: list[tuple[_Integers, _Integers]] = []
+        steps, ends = [np.zeros(0, np.int64)], [np.zeros(self._steps_at_once, np.int64)]
+        num_steps = 0
+        for index, lane in enumerate(self._lanes):
+            sizes: list[int] = []
+            positions = [lane.reader.cursor.position]
+            while len(sizes) < self._steps_at_once and not self._has_ended[index]:
+                reads = lane.mode.read(self._steps_at_once - len(sizes))
+                flags = [True] if reads is None else reads.ends_of_sweep
+                count = flags.index(True) + 1 if True in flags else len(flags)
+                self._has_ended[index] = True in flags
+                if reads is None:
+                    break
+                if count < len(flags):
+                    lane.reader.rewind(reads.bookmarks[count - 1])
+                sizes += np.diff(reads.bounds[: count + 1]).tolist()
+                positions = [*positions, *(reads.bookmarks[at].position for at in range(count))]
+                if lane.is_own:
+                    columns.append(lane.table(reads.selection, reads.bounds[count]))
+            if lane.is_own:
+                steps.append(np.repeat(np.arange(len(sizes)), sizes))
+            num_steps = max(num_steps, len(sizes))
+            passed = np.array([*positions[1:], *[positions[-1]] * self._steps_at_once][: self._steps_at_once])
+            if self._has_ended[index]:
+                passed[max(len(sizes) - 1, 0) :] = (sweep + 1) * lane.num_samples
+            ends.append(passed)
+        if not num_steps:
+            return None
+        cursors = [frontier]
+        of_steps = np.sum(ends, axis=0)[:num_steps].tolist()
+        cursors += [
+            Cursor(position, sweep=sweep, batch=first + step) for step, position in enumerate(of_steps, start=1)
+        ]
+        if all(self._has_ended):
+            cursors[-1] = Cursor((sweep + 1) * self._num_samples, sweep=sweep + 1)
+            self._has_ended = [False] * len(self._lanes)
+            for lane in self._lanes:
+                lane.go_to((sweep + 1) * lane.num_samples)
+        return _merged(columns, np.concatenate(steps), cursors)
+
+    # ----------------------------------------------------------------------------------------------------- chunks
+
+    def needed(self) -> Plan:
+        """Return the chunks of this block, and of the windows of the lanes after it."""
+        block = None if self.cursor.position >= self._end else self._block()
+        key = None if block is None else (self._frontier, block.cursors[0])
+        if key != self._plan_key or self._plan.version == 0:
+            chunks: list[int] = []
+            if block is not None:
+                found, firsts = np.unique(block.chunks, return_index=True)
+                chunks = found[np.argsort(firsts)].tolist()
+                for lane in self._own_ahead():
+                    of_lane = lane.needs.plan(lane.reader.ranks, WHOLE, None, ()).chunks
+                    chunks += [lane.first_chunk + chunk for chunk in of_lane]
+            self._plan_key = key
+            self._plan = Plan(list(dict.fromkeys(chunks)), self._plan.version + 1, None, block is None)
+        return self._plan
+
+    def ahead(self) -> Iterator[int]:
+        """Yield the chunks that are needed afterwards, from each lane in turn."""
+
+        def of_lane(lane: _Lane) -> Iterator[int]:
+            end = -(-self._end * lane.num_samples // self._num_samples)
+            for chunk in lane.needs.ahead(lane.reader.ranks, WHOLE, None, end):
+                yield lane.first_chunk + chunk
+
+        for chunks in itertools.zip_longest(*map(of_lane, self._own_ahead())):
+            yield from (chunk for chunk in chunks if chunk is not None)
+
+    def _own_ahead(self) -> Sequence[_Lane]:
+        """Return the lanes of this rank, unless the data end with the blocks that were made."""
+        return [lane for lane in self._lanes if lane.is_own and self._frontier.position < self._end]
+
+
+def _place(cursor: Cursor) -> tuple[int, int]:
+    return cursor.sweep, cursor.batch
+
+
+def _merged(
+    columns: Sequence[tuple[_Integers, _Integers]], steps: npt.NDArray[np.integer[Any]], cursors: list[Cursor]
+) -> _Block:
+    """Put the sequences of all lanes into the order of their steps."""
+    empty = np.zeros(0, np.int64)
+    sequences, chunks = (np.concatenate(column) for column in zip((empty, empty), *columns, strict=True))
+    # Stable, so that a step has the lanes one after the other, each in its own order.
+    order = np.argsort(steps, kind="stable")
+    bounds = np.append(0, np.cumsum(np.bincount(steps, minlength=len(cursors) - 1))).tolist()
+    return _Block(sequences[order], chunks[order], bounds, cursors)
