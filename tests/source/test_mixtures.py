@@ -27,8 +27,10 @@ from cntkio import (
     UserDeserializer,
 )
 from cntkio.timeline.state import of_any_worker
+from cntkio.timeline.weights import Weights
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from slow import mixtures as slow
 from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
@@ -85,6 +87,66 @@ def test_minibatches_are_those_of_the_parts_in_their_own_order(folder: Path) -> 
         own = [keys for of_one, keys in found if of_one == name]
         with source(folder, name) as alone:
             assert own == [alone.read(POOLED).keys_of_sequences.tolist() for _ in own]  # type: ignore[union-attr]
+
+
+some_weights = st.one_of(
+    st.integers(1, 9), st.dictionaries(st.integers(0, 30), st.integers(1, 9), min_size=1, max_size=3)
+)
+
+
+def mixed(folder: Path, weights: dict[str, Any], read_ahead: int, stop: Any, between: Any) -> Mixture:
+    sources = {name: source(folder, name, read_ahead_in_bytes=read_ahead) for name in weights}
+    parts = {name: (sources[name], weight) for name, weight in weights.items()}
+    return Mixture(parts, stop=stop, between=between)
+
+
+def of_a_part(folder: Path, name: str, size: Any, partition: Partition, count: int) -> list[tuple[list[int], bool]]:
+    with source(folder, name) as alone:
+        read = [alone.read(size, partition) for _ in range(count)]
+    return [(one.keys_of_sequences.tolist(), one.end_of_sweep) for one in read if one is not None]
+
+
+@settings(max_examples=rounds(10), suppress_health_check=list(HealthCheck))
+@given(
+    weights=st.fixed_dictionaries(dict.fromkeys("abc", some_weights)),
+    between=st.sampled_from(["linear", "steps"]),
+    stop=st.sampled_from(["first", "all", "forever"]),
+    size=st.sampled_from([5, 9, POOLED]),
+    ranks=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    read_aheads=st.sampled_from([(0, 1 << 20), (1 << 20, 0)]),
+    at=st.integers(0, 30),
+)
+def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
+    folder: Path, weights: dict[str, Any], between: Any, stop: Any, size: Any, ranks: tuple[int, int],
+    read_aheads: tuple[int, int], at: int,
+) -> None:  # fmt: skip
+    """Delivery, plan and states, whatever is read ahead; restored on another number of ranks."""
+    weights = {name: weights[name] for name in "abc"}  # drawn in any order
+    of_mixture = Weights.of(weights, "abc", between)
+    tables = [of if isinstance(of, dict) else {0: of} for of in weights.values()]
+    blocks = slow.scheduled(tables, is_linear=between == "linear", end=50)
+    counts = [(first, list(of_mixture.counts_at(first))) for first, _ in blocks]
+    whole: list[list[int]] = [[]] * 40
+    for rank in range(ranks[0]):
+        partition = GlobalPartition(rank, ranks[0]) if ranks[0] > 1 else WHOLE
+        parts = [of_a_part(folder, name, size, partition, 40) for name in "abc"]
+        expected = [("abc"[part], keys) for part, keys in slow.minibatches(counts, parts, stop, 40)]
+        with mixed(folder, weights, read_aheads[0], stop, between) as mixture:
+            before = read(mixture, at, size, partition)
+            state = json.loads(json.dumps(mixture.state_dict()))
+            planned = mixture.plan(size, partition).steps(40 - at) if rank == 0 else None
+            assert before + read(mixture, 40 - at, size, partition) == expected
+        for name, of_part in ({} if planned is None else planned.components).items():
+            assert of_part.tolist() == [len(keys) if one == name else 0 for one, keys in expected[at:]]
+        whole = [sorted([*one, *keys]) for one, (_, keys) in zip(whole, expected, strict=False)]
+    again: list[list[int]] = [[]] * 40
+    for rank in range(ranks[1]):
+        with mixed(folder, weights, read_aheads[1], stop, between) as mixture:
+            mixture.load_state_dict(state)
+            partition = GlobalPartition(rank, ranks[1])
+            rest = read(mixture, 40 - at, size, partition if ranks != (1, 1) else WHOLE)
+            again = [sorted([*one, *keys]) for one, (_, keys) in zip(again, rest, strict=False)]
+    assert again == whole[at:]
 
 
 @pytest.mark.parametrize("partition", [Partition(), BalancedPartition(1, 2), GlobalPartition(0, 2)])

@@ -3,7 +3,6 @@
 import functools
 import itertools
 import json
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from cntkio.timeline.weights import Weights
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow.batches import keeps, sweep_of_batches
-from slow.mixtures import SlowMixture
+from slow.mixtures import SlowMixture, scheduled
 from support.elastic import require_same_minibatches
 from support.rounds import rounds
 
@@ -26,11 +25,23 @@ some_chunks = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_
 some_tables = st.lists(some_chunks, min_size=1, max_size=3)
 
 
+some_between = st.sampled_from(["linear", "steps"])
+# Most points are where the small tables end, and some are blocks of a ramp further.
+some_points = st.one_of(st.integers(0, 40), st.integers(0, 5000))
+some_weights_of_part = st.one_of(
+    st.integers(1, 9), st.dictionaries(some_points, st.integers(1, 9), min_size=1, max_size=4)
+)
+
+
 @st.composite
-def some_counts(draw: st.DrawFn, num_parts: int) -> tuple[int, ...]:
-    shares = [draw(st.integers(1, 9)) for _ in range(num_parts)]
-    counts = [1000 * share // sum(shares) for share in shares]
-    return (*counts[:-1], 1000 - sum(counts[:-1]))
+def some_weights(draw: st.DrawFn, num_parts: int) -> Weights:
+    """Return weights as numbers and tables, sometimes with other weights from a position on."""
+    names = [str(part) for part in range(num_parts)]
+    found = Weights.of({name: draw(some_weights_of_part) for name in names}, names, draw(some_between))
+    if draw(st.booleans()):
+        later = Weights.of({name: draw(some_weights_of_part) for name in names}, names, draw(some_between))
+        found = found.changed(draw(some_points), later)
+    return found
 
 
 @st.composite
@@ -45,12 +56,7 @@ def some_sizes(draw: st.DrawFn, count: int = 1, can_drop_last: bool = False) -> 
     return Budget(**limits, oversize="drop" if "rows" in limits else draw(st.sampled_from(["alone", "drop"])))
 
 
-def weights_of(counts: tuple[int, ...]) -> Weights:
-    names = [str(part) for part in range(len(counts))]
-    return Weights.of(dict(zip(names, counts, strict=True)), names)
-
-
-def make(tables: Tables, counts: tuple[int, ...], stop: str = "all") -> MixedTimeline:
+def make(tables: Tables, weights: Weights, stop: str = "all") -> MixedTimeline:
     timelines, chunks = [], [chunk for table in tables for chunk in table]
     for number, table in enumerate(tables):
         own = np.array([length for chunk in table for length in chunk], np.uint32)
@@ -64,13 +70,20 @@ def make(tables: Tables, counts: tuple[int, ...], stop: str = "all") -> MixedTim
         np.cumsum([0, *sizes]).tolist(),
         np.cumsum([0, *map(len, tables)]).tolist(),
         np.cumsum([0, *map(len, chunks)]),
-        weights_of(counts),
+        weights,
         stop=stop,
     )
 
 
-def slow(tables: Tables, counts: tuple[int, ...]) -> SlowMixture:
-    return SlowMixture(tables, [(0, list(counts))], list(range(len(tables))))
+def slow(tables: Tables, weights: Weights) -> SlowMixture:
+    blocks: list[tuple[int, list[int]]] = []
+    for (first, schedules), following in itertools.zip_longest(weights.stretches, weights.stretches[1:]):
+        end = 10_000 if following is None else following.first
+        given = [dict(zip(one.points, one.values, strict=True)) for one in schedules]
+        firsts = [at for at, _ in scheduled(given, is_linear=schedules[0].between == "linear", end=end, first=first)]
+        # Remainders that are equal as fractions may differ as floats; another test compares the turns.
+        blocks += [(at, list(weights.counts_at(at))) for at in firsts if at < end]
+    return SlowMixture(tables, blocks, list(range(len(tables))))
 
 
 def read(timeline: MixedTimeline, size: Any, partition: Partition, most: int = 1) -> list[tuple[list[int], bool]]:
@@ -92,13 +105,13 @@ def is_possible(tables: Tables, budget: Budget) -> bool:
 @properties
 @given(tables=some_tables, stop=st.sampled_from(["first", "all"]), most=st.integers(1, 5), data=st.data())
 def test_minibatches_equal_the_slow_ones(tables: Tables, stop: str, most: int, data: st.DataObject) -> None:
-    counts = data.draw(some_counts(len(tables)))
+    weights = data.draw(some_weights(len(tables)))
     budget = data.draw(some_sizes(can_drop_last=True))
     if not is_possible(tables, budget):
         return
-    expected = slow(tables, counts)
+    expected = slow(tables, weights)
     order, ends = expected.order(expected.end(stop))
-    timeline = make(tables, counts, stop)
+    timeline = make(tables, weights, stop)
     assert timeline.end == len(order)
     found = read(timeline, budget, Partition(), most)
     batches = sweep_of_batches(budget, expected.lengths, order, [True] * len(order), 0)
@@ -114,24 +127,30 @@ def test_minibatches_equal_the_slow_ones(tables: Tables, stop: str, most: int, d
 
 @properties
 @given(tables=some_tables, first=st.integers(0, 3000), data=st.data())
-def test_every_window_of_a_thousand_sequences_has_the_exact_proportions(
-    tables: Tables, first: int, data: st.DataObject
-) -> None:
-    counts = data.draw(some_counts(len(tables)))
-    timeline = make(tables, counts, "forever")
+def test_every_window_of_a_block_has_the_exact_proportions(tables: Tables, first: int, data: st.DataObject) -> None:
+    weights = data.draw(some_weights(len(tables)))
+    timeline = make(tables, weights, "forever")
     timeline.restore({"minibatchSourcePosition": first})
     selection = timeline.read(Budget(sequences=1000), Partition())
     assert selection is not None
-    starts = np.cumsum([sum(map(len, table)) for table in tables])
-    parts = Counter(np.searchsorted(starts, selection.sequences, side="right").tolist())
-    assert parts == dict(enumerate(counts))
-    assert weights_of(counts).component(first) == slow(tables, counts).part_of(first)
+    starts = np.cumsum([0, *(sum(map(len, table)) for table in tables)])
+    parts = np.searchsorted(starts, selection.sequences, side="right") - 1
+    expected = slow(tables, weights)
+    assert parts[:50].tolist() == [expected.part_of(position) for position in range(first, first + 50)]
+    before, after = weights.taken_at(first), weights.taken_at(first + 1000)
+    assert np.bincount(parts, minlength=len(tables)).tolist() == [
+        one - other for one, other in zip(after, before, strict=True)
+    ]
+    # Within a block, each part has its exact share.
+    blocks = [at for at, _ in expected.weights if first < at < first + 1000]
+    if not blocks:
+        assert tuple(np.bincount(parts, minlength=len(tables))) == weights.counts_at(first)
 
 
 @properties
 @given(tables=some_tables, count=st.integers(1, 3), kind=st.sampled_from("cbgw"), data=st.data())
 def test_a_state_continues_in_a_new_timeline(tables: Tables, count: int, kind: str, data: st.DataObject) -> None:
-    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes(count, can_drop_last=kind != "b"))
+    weights, budget = data.draw(some_weights(len(tables))), data.draw(some_sizes(count, can_drop_last=kind != "b"))
     index = data.draw(st.integers(0, count - 1))
     partition: Partition = {
         "c": Partition(index, count),
@@ -141,7 +160,7 @@ def test_a_state_continues_in_a_new_timeline(tables: Tables, count: int, kind: s
     }[kind]
     if not is_possible(tables, budget.share(partition.num_shares)):
         return
-    timeline = make(tables, counts)
+    timeline = make(tables, weights)
     steps: list[Selection] = []
     states, bookmarks = [], []
     while (selection := timeline.read(budget, partition)) is not None:
@@ -150,7 +169,7 @@ def test_a_state_continues_in_a_new_timeline(tables: Tables, count: int, kind: s
         bookmarks.append(timeline.bookmark())
     whole = [(step.sequences.tolist(), step.end_of_sweep) for step in steps]
     for at in data.draw(st.sets(st.integers(0, max(len(states) - 1, 0)), max_size=3)) if states else ():
-        again = make(tables, counts)
+        again = make(tables, weights)
         again.load_state(states[at])
         assert again.state() == states[at]
         assert read(again, budget, partition) == whole[at + 1 :]
@@ -163,37 +182,37 @@ def test_a_state_continues_in_a_new_timeline(tables: Tables, count: int, kind: s
 def test_a_global_state_continues_on_another_number_of_ranks(
     tables: Tables, ranks: list[int], data: st.DataObject
 ) -> None:
-    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes())
+    weights, budget = data.draw(some_weights(len(tables))), data.draw(some_sizes())
     if not is_possible(tables, budget):
         return
-    whole = read(make(tables, counts), budget, Partition())
-    require_same_minibatches(lambda: make(tables, counts), budget, ranks, whole)
+    whole = read(make(tables, weights), budget, Partition())
+    require_same_minibatches(lambda: make(tables, weights), budget, ranks, whole)
 
 
 @properties
 @given(tables=some_tables, count=st.integers(1, 4), data=st.data())
 def test_balanced_partitions_have_equally_many_minibatches(tables: Tables, count: int, data: st.DataObject) -> None:
-    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes(count))
+    weights, budget = data.draw(some_weights(len(tables))), data.draw(some_sizes(count))
     share = budget.share(count)
     if not is_possible(tables, share):
         return
-    found = [read(make(tables, counts), budget, BalancedPartition(index, count)) for index in range(count)]
-    plain = [read(make(tables, counts), budget, Partition(index, count)) for index in range(count)]
+    found = [read(make(tables, weights), budget, BalancedPartition(index, count)) for index in range(count)]
+    plain = [read(make(tables, weights), budget, Partition(index, count)) for index in range(count)]
     assert len({len(of_one) for of_one in found}) == 1
     lengths = [length for table in tables for chunk in table for length in chunk]
     for batch, _ in itertools.chain(*found, *plain):
         assert batch and (len(batch) == 1 or keeps(share, [lengths[sequence] for sequence in batch]))
-    single = read(make(tables, counts), share, Partition())
+    single = read(make(tables, weights), share, Partition())
     assert sorted(batch for of_one in plain for batch, _ in of_one) == sorted(batch for batch, _ in single)
 
 
 @properties
 @given(tables=some_tables, data=st.data())
 def test_needed_chunks_hold_what_is_delivered(tables: Tables, data: st.DataObject) -> None:
-    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes())
+    weights, budget = data.draw(some_weights(len(tables))), data.draw(some_sizes())
     if not is_possible(tables, budget):
         return
-    timeline = make(tables, counts)
+    timeline = make(tables, weights)
     while True:
         known = {*timeline.needed_chunks().chunks, *itertools.islice(timeline.chunks_ahead(), 100)}
         selection = timeline.read(budget, Partition())
@@ -203,7 +222,7 @@ def test_needed_chunks_hold_what_is_delivered(tables: Tables, data: st.DataObjec
 
 
 def test_what_a_mixture_of_sequences_cannot_do_is_refused() -> None:
-    timeline = make([[[1, 2, 3]], [[4, 5, 6]]], (500, 500))
+    timeline = make([[[1, 2, 3]], [[4, 5, 6]]], Weights.of({"a": 1, "b": 1}, "ab"))
     with pytest.raises(ConfigError, match="neither deal='chunk'"):
         timeline.read(4, GlobalPartition(0, 2, "chunk"))
     with pytest.raises(ConfigError, match="remainder='merge'"):

@@ -64,7 +64,8 @@ class _Stretch(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        return all(len(schedule.points) == 1 for schedule in self.schedules)
+        # Any other point begins a block.
+        return all(schedule.points == (0,) for schedule in self.schedules)
 
     def blocks(self, end: int | None) -> tuple[_Integers, npt.NDArray[np.float64]]:
         """Return the first position of each block up to an end, and the weights of its middle."""
