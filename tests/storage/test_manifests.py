@@ -195,8 +195,9 @@ def test_large_manifests_are_read_in_parts(
     server.requests.clear()
     assert rows_of(with_manifest(server, pattern, "ctf")) == plain
     begins = [one.begin for one in server.requests if one.path == "/all.manifest" and one.begin is not None]
-    assert begins == sorted(begins)
-    assert len(begins) > 1
+    # The table and the first cache at once, and then each other cache, whichever file is opened first.
+    assert begins[0] == 0
+    assert len(begins) == len(set(begins)) > 1
 
 
 def test_copies_of_the_options_read_the_manifest_too(server: RangeServer) -> None:
