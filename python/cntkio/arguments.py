@@ -62,8 +62,9 @@ def check_word(name: str, value: Any, *words: str) -> None:
         Traceback (most recent call last):
         cntkio.errors.ConfigError: deal is 'size'; expected 'length', 'area' or 'chunk'
     """
-    if value not in words:
-        raise ConfigError(f"{name} is {value!r}; expected {either(words)}", key=name)
+    # An array compares element by element.
+    if not isinstance(value, str) or value not in words:
+        raise ConfigError(f"{name} is {value!r:.200}; expected {either(words)}", key=name)
 
 
 def is_whole(value: Any) -> TypeGuard[int | np.integer[Any]]:

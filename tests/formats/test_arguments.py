@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import (
+    Budget,
     CBFDeserializer,
     ConfigError,
     CTFDeserializer,
@@ -271,3 +272,9 @@ def test_only_files_with_similar_names_are_suggested(tmp_path: Path) -> None:
             CTFDeserializer(tmp_path / name, StreamDefs(x=StreamDef(field="x", shape=1))).open()
         assert ("did you mean" in str(caught.value)) == (suggested is not None)
         assert suggested is None or suggested in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), np.array("drop"), ["drop"], {}, None, 1, b"drop"], ids=repr)
+def test_a_word_of_another_type_is_refused_by_its_name(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"oversize is .*; expected 'error', 'alone' or 'drop'"):
+        Budget(samples=4, oversize=value)
