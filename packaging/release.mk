@@ -44,7 +44,7 @@ $(TRAINERS)/.tools: pyproject.toml
 	$(TRAINERS)/bin/python -m pip install -q "pip>=25.1" && $(TRAINERS)/bin/python -m pip install -q --group trainers
 	touch $@
 
-test-trainers: build $(TRAINERS)/.tools ## install seven trainers, such as Lightning, Transformers and torchft, and kill jobs in them
+test-trainers: build $(TRAINERS)/.tools ## install eight trainers, such as Lightning, Transformers and torchft, and kill jobs in them
 	PYTHONPATH=$(CURDIR)/python $(TRAINERS)/bin/python -m pytest tests/trainers
 
 # Java must be installed already.

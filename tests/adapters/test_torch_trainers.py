@@ -131,6 +131,20 @@ def test_skipping_after_a_state_was_loaded_is_an_error(name: str, corpus: CTFDes
         next(iter(skipping))
 
 
+def test_a_loaded_state_that_a_first_look_would_use_up_is_an_error(corpus: CTFDeserializer) -> None:
+    keras = {"__name__": "keras.src.trainers.trainer"}
+    exec("def _symbolic_build(iterator):\n    return next(iter(iterator))\n", keras)
+    look: Any = keras["_symbolic_build"]
+    dataset = dataset_of(corpus)
+    loader = DataLoader(dataset, batch_size=None)
+    first = look(loader).keys_of_sequences.tolist()
+    assert next(iter(loader)).keys_of_sequences.tolist() == first
+    dataset.load_state_dict(dataset.state_dict())
+    with pytest.raises(ConfigError, match="begins again after it, but a state is loaded: load the state in a callback's on_train_begin"):
+        look(loader)
+    assert next(iter(loader)).keys_of_sequences.tolist() != first  # the state is still loaded
+
+
 def test_other_wrappers_may_read_a_data_set(corpus: CTFDeserializer) -> None:
     dataset = dataset_of(corpus)
     batches = iter(named("mine.Wrapper", Wrapper)(dataset))

@@ -16,6 +16,7 @@ TESTED = {
     "accelerate": _ALL,
     "torchtitan": _ALL,
     "torchft": _ALL,
+    "keras": _ALL - {"ranks"},
     "flax": _ALL - {"ranks"},
     "grain": {"samples", "mixture"},
 }

@@ -285,7 +285,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
     def begin_iteration(self) -> None:
         self.reader = trainers.reader()
         if self.loaded.state is not None:
-            trainers.check_skips(self.reader.skips)
+            trainers.check_start(self.reader)
         # Ranks that come and go begin iterations at different times, so they have nothing to compare.
         if self._is_agreed or self.loaded.ranks or self._rank()[1] == 1:
             return

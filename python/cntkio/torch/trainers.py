@@ -23,6 +23,7 @@ _READS_AHEAD = {
     ("accelerate", "DataLoaderShard"),
 }
 _SKIPS = {("accelerate", "SkipDataLoader"), ("accelerate", "DataLoaderShard")}
+_BUILDS = ("keras", "_symbolic_build")
 _DIVIDES = {
     ("accelerate", "DataLoaderDispatcher"): f"with Accelerate, {_UNPREPARED}",
     ("accelerate", "IterableDatasetShard"): f"with Accelerate, {_UNPREPARED}",
@@ -38,10 +39,12 @@ class Reader(NamedTuple):
     Attributes:
         name: The class of the trainer that reads ahead; empty: none does.
         skips: Minibatches that the trainer drops at the start.
+        begins_again: Whether the trainer reads a minibatch to build its model, and then begins again.
     """
 
     name: str = ""
     skips: int = 0
+    begins_again: bool = False
 
     @property
     def reads_ahead(self) -> bool:
@@ -55,7 +58,7 @@ def reader() -> Reader:
     Raises:
         ConfigError: The trainer would divide the data among ranks a second time.
     """
-    name, skips = "", 0
+    name, skips, begins_again = "", 0, False
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
@@ -67,13 +70,19 @@ def reader() -> Reader:
             name = ".".join(key)
         if key in _SKIPS:
             skips += vars(caller).get("skip_batches", 0)
+        place = str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_name
+        begins_again = begins_again or place == _BUILDS
         frame = frame.f_back
-    return Reader(name, skips)
+    return Reader(name, skips, begins_again)
 
 
-def check_skips(skips: int) -> None:
-    """Refuse a trainer that drops minibatches although a state was loaded."""
-    if skips:
-        what = f"the trainer skips {skips} minibatches, but a state is loaded, which comes after them"
+def check_start(reader: Reader) -> None:
+    """Refuse a trainer that drops minibatches, or begins again, although a state was loaded."""
+    if reader.begins_again:
+        what = "Keras reads a minibatch to build its model, and begins again after it, but a state is loaded"
+        advice = "load the state in a callback's on_train_begin"
+        raise ConfigError(f"{what}: {advice} (docs/trainers.md)", key="trainer")
+    if reader.skips:
+        what = f"the trainer skips {reader.skips} minibatches, but a state is loaded, which comes after them"
         advice = "with Transformers, set ignore_data_skip=True; with Accelerate, leave skip_first_batches out"
         raise ConfigError(f"{what}: {advice} (docs/trainers.md)", key="skip_batches")
