@@ -131,7 +131,7 @@ def test_skipping_after_a_state_was_loaded_is_an_error(name: str, corpus: CTFDes
         next(iter(skipping))
 
 
-def test_a_loaded_state_that_a_first_look_would_use_up_is_an_error(corpus: CTFDeserializer) -> None:
+def test_a_first_look_after_a_state_was_loaded_is_an_error(corpus: CTFDeserializer) -> None:
     keras = {"__name__": "keras.src.trainers.trainer"}
     exec("def _symbolic_build(iterator):\n    return next(iter(iterator))\n", keras)
     look: Any = keras["_symbolic_build"]
