@@ -140,7 +140,9 @@ def test_a_first_look_after_a_state_was_loaded_is_an_error(corpus: CTFDeserializ
     first = look(loader).keys_of_sequences.tolist()
     assert next(iter(loader)).keys_of_sequences.tolist() == first
     dataset.load_state_dict(dataset.state_dict())
-    with pytest.raises(ConfigError, match="begins again after it, but a state is loaded: load the state in a callback's on_train_begin"):
+    with pytest.raises(
+        ConfigError, match="begins again after it, but a state is loaded: load the state in a callback's on_train_begin"
+    ):
         look(loader)
     assert next(iter(loader)).keys_of_sequences.tolist() != first  # the state is still loaded
 
