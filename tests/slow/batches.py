@@ -183,7 +183,7 @@ def cut(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[i
             minibatches.append([sequence])
     if budget.drop_last:
         buckets = [bucket_of(budget, lengths[minibatch[0]]) for minibatch in minibatches]
-        is_last = [bucket != after for bucket, after in zip(buckets, [*buckets[1:], None], strict=True)]
+        is_last = [bucket != after for bucket, after in zip(buckets, [*buckets[1:], None], strict=False)]
         return [
             minibatch
             for minibatch, last in zip(minibatches, is_last, strict=True)
