@@ -128,7 +128,7 @@ def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
     counts = [(first, list(of_mixture.counts_at(first))) for first, _ in blocks]
     whole: list[list[int]] = [[]] * 40
     for rank in range(ranks[0]):
-        partition = GlobalPartition(rank, ranks[0]) if ranks[0] > 1 else WHOLE
+        partition = GlobalPartition(rank, ranks[0])
         parts = [of_a_part(folder, name, size, partition, 40) for name in "abc"]
         expected = [("abc"[part], keys) for part, keys in slow.minibatches(counts, parts, stop, 40)]
         with mixed(folder, weights, read_aheads[0], stop, between) as mixture:
@@ -143,8 +143,7 @@ def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
     for rank in range(ranks[1]):
         with mixed(folder, weights, read_aheads[1], stop, between) as mixture:
             mixture.load_state_dict(state)
-            partition = GlobalPartition(rank, ranks[1])
-            rest = read(mixture, 40 - at, size, partition if ranks != (1, 1) else WHOLE)
+            rest = read(mixture, 40 - at, size, GlobalPartition(rank, ranks[1]))
             again = [sorted([*one, *keys]) for one, (_, keys) in zip(again, rest, strict=False)]
     assert again == whole[at:]
 
