@@ -25,8 +25,8 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import are_whole, class_ids
 from cntkio.minibatch import Minibatch, Results
 from cntkio.timeline import WHOLE, Budget, GlobalPartition, Partition, Size
+from cntkio.timeline.fields import is_same
 from cntkio.timeline.partition import checked_partition
-from cntkio.timeline.state import is_same
 
 _STATE_VERSION = 1
 _MOST_CELLS = 1 << 28

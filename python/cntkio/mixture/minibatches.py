@@ -27,9 +27,10 @@ from cntkio.source.pipeline import DeliveredCounts
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, require_few_steps
 from cntkio.streams import StreamInformation, StreamsByName, places_among
 from cntkio.timeline import WHOLE, GlobalPartition, Partition, Size
+from cntkio.timeline.fields import damaged, is_same, items, whole
 from cntkio.timeline.partition import checked_partition
 from cntkio.timeline.schedule import Between
-from cntkio.timeline.state import State, damaged, is_same, items, whole
+from cntkio.timeline.state import State
 from cntkio.timeline.weights import Weights, end_of_components
 
 _STATE_VERSION = 1

@@ -32,7 +32,7 @@ from cntkio.source.omissions import different_omissions
 from cntkio.source.pipeline import Epoch, Pipeline
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.timeline import AnyTimeline, Bookmark
-from cntkio.timeline.state import is_same
+from cntkio.timeline.fields import is_same
 
 _VERSION = 1
 _NO_ORDER: Mapping[str, Any] = {"digest": "", "deserializers": []}

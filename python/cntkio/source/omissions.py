@@ -22,8 +22,8 @@ from cntkio.formats.table import Keys, SequenceTable
 from cntkio.source.join import JoinedTable
 from cntkio.storage.open_input import whole_text
 from cntkio.storage.progress import warn
+from cntkio.timeline.fields import damaged, items
 from cntkio.timeline.selection import MOST_OMISSIONS, Omissions
-from cntkio.timeline.state import damaged, items
 
 _MOST_REPETITIONS = 2**16
 

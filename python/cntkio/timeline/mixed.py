@@ -25,10 +25,11 @@ import numpy.typing as npt
 from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool
+from cntkio.timeline.fields import below, damaged, whole
 from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, Rounds, check_change
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import Omissions, Plan, Reads, Selection
-from cntkio.timeline.state import State, below, check_request, damaged, refused, whole
+from cntkio.timeline.state import State, check_request, refused
 from cntkio.timeline.timeline import POSITION, Timeline
 from cntkio.timeline.weights import Weights, end_of_components
 from cntkio.timeline.window import LARGEST_WORD, Limits

@@ -23,9 +23,9 @@ import cntkio._core as _core
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size
+from cntkio.timeline.fields import below
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, Selection
-from cntkio.timeline.state import below
 from cntkio.timeline.window import LARGEST_WORD, Window
 
 logger = logging.getLogger("cntkio")

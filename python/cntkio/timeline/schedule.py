@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from cntkio.arguments import check_word, is_whole
 from cntkio.errors import ConfigError
-from cntkio.timeline.state import damaged, items, whole
+from cntkio.timeline.fields import damaged, items, whole
 
 Between = Literal["linear", "steps"]
 # Positions of all timelines are below.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, whole_size
+from cntkio.timeline.fields import whole
 from cntkio.timeline.lanes import LaneReads, LanesOfTable, share_of_lane
 from cntkio.timeline.modes import (
     Budgets,
@@ -34,7 +35,7 @@ from cntkio.timeline.modes import (
 )
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import Bookmarks, Omissions, Parts, Plan, Reads, Selection
-from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
+from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused
 from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Size, whole_size
+from cntkio.timeline.fields import whole
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import (
@@ -33,7 +34,6 @@ from cntkio.timeline.state import (
     refused,
     slots_of,
     slots_to_json,
-    whole,
 )
 from cntkio.timeline.window import LARGEST_WORD, Window, checked_limits
 

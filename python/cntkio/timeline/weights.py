@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline.fields import damaged, items, whole, wholes
 from cntkio.timeline.schedule import Schedule
-from cntkio.timeline.state import damaged, items, whole, wholes
 
 NUM_TURNS = 1000
 """Number of consecutive turns in which each component has exactly its share."""
