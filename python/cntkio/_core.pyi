@@ -15,9 +15,10 @@ from cntkio.formats.table import Column
 from cntkio.storage.text_input import PackedText
 from cntkio.survey.contents import Wanted
 from cntkio.timeline import selection
-from cntkio.timeline.budget import Limits, Pool
+from cntkio.timeline.budget import Limits, Pool, Schedules
 from cntkio.timeline.modes import WholeSequences
 from cntkio.timeline.partition import GlobalPartition
+from cntkio.timeline.schedule import Schedule
 from cntkio.timeline.timeline import TruncatedSequences
 
 __version__: str
@@ -696,11 +697,13 @@ class Shares:
 class Budget:
     """The limits of a minibatch, and how the order is cut into pools."""
 
-    def __new__(cls, limits: Limits, pool: Pool | None) -> Budget: ...
+    def __new__(cls, limits: Limits, pool: Pool | None, schedules: Schedules | None) -> Budget: ...
+    def longest_at(self, position: int) -> int: ...
     def batches(
-        self, lengths: npt.NDArray[np.uint32], seed: int
+        self, lengths: npt.NDArray[np.uint32], seed: int, position: int
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], list[int]]: ...
 
+def scheduled(limit: Schedule, positions: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]: ...
 def cells_in_rows(lengths: npt.NDArray[np.uint32], row_length: int) -> npt.NDArray[np.int64]: ...
 
 @final

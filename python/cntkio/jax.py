@@ -279,11 +279,13 @@ def _shape_of_bucket(whole: Budget, partition: Partition, minibatch: Mapping[Any
     index = next(index for index, steps in enumerate(budget.buckets) if steps >= longest)
     steps, shortest = budget.buckets[index], (0, *budget.buckets)[index] + 1
     # A bucket has the sequences above the next smaller bucket, and `samples` counts them without padding.
-    limits = ((budget.padded, steps), (budget.samples, shortest))
+    # One shape for the whole run: with limits that change, that of the largest.
+    most_samples, most_sequences, most_padded, *_ = budget.numbers()
+    limits = ((most_padded, steps), (most_samples, shortest))
     weights = [length + (length * length // budget.quadratic if budget.quadratic else 0) for _, length in limits]
     counts = [limit // weight for (limit, _), weight in zip(limits, weights, strict=True) if limit is not None]
-    rows = max(1, min([*counts, *([] if budget.sequences is None else [budget.sequences])]))
-    samples = min(rows * steps, budget.samples or rows * steps)
+    rows = max(1, min([*counts, *([] if most_sequences is None else [most_sequences])]))
+    samples = min(rows * steps, most_samples or rows * steps)
     return steps, partition.most_sequences(rows, range(shortest, steps + 1), samples)
 
 

@@ -5,8 +5,13 @@ The order of a sweep is a list of sequences; lengths are a list by sequence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from cntkio import Budget
 from support.twister import WORD, draws
+
+from slow.mixtures import weight as weight_at
 
 
 def weight(budget: Budget, length: int) -> int:
@@ -230,3 +235,58 @@ def sweep_of_batches(
         if sequence is not None and is_own:
             pool.append(sequence)
     return minibatches
+
+
+def budget_at(limits: dict[str, Any], tables: dict[str, dict[int, int]], between: str, position: int) -> Budget:
+    """Return the budget of a minibatch or a pool that begins at a position: each table has its value there."""
+    values = {name: int(weight_at(table, position, is_linear=between == "linear")) for name, table in tables.items()}
+    return Budget(**{**limits, **values})
+
+
+def is_taken(budget: Budget, length: int) -> bool:
+    """Return whether a sequence is not left out."""
+    if budget.oversize != "drop":
+        return True
+    is_short = length <= min(budget.max_length or length, budget.row_length or length)
+    return is_short and keeps(budget, [length])
+
+
+def scheduled_batches(
+    at_position: Callable[[int], Budget],
+    lengths: list[int],
+    orders: list[list[int]],
+    own: list[list[bool]],
+    seed: int,
+    counts_sequences: bool = False,
+) -> list[list[int]]:
+    """Return the minibatches of sweeps if limits change with the position. (docs/schedules.md)
+
+    A minibatch or a pool begins at the next sequence that the one before it did not take. The position counts the
+    samples of all sequences before it, or the sequences.
+    """
+    steps = [1] * len(lengths) if counts_sequences else lengths
+    found = []
+    for sweep, order in enumerate(orders):
+        at = 0
+        while at < len(order):
+            position = sweep * sum(steps) + sum(steps[sequence] for sequence in order[:at])
+            budget, first, taken = at_position(position), at, list[int]()
+            while at < len(order):
+                sequence = order[at]
+                if own[sweep][at] and is_taken(budget, lengths[sequence]):
+                    more = [lengths[other] for other in [*taken, sequence]]
+                    size = sum(more) if budget.pool_unit == "samples" else len(more)
+                    if taken and (not keeps(budget, more) if budget.pool is None else size > budget.pool):
+                        break
+                    taken.append(sequence)
+                at += 1
+            if budget.pool is None:
+                is_whole = at < len(order) or not budget.drop_last
+                if taken and (is_whole or is_full(budget, [lengths[sequence] for sequence in taken])):
+                    found.append(taken)
+                continue
+            if budget.rows is None:
+                taken = sorted(taken, key=lambda other: padded_length(budget, lengths[other]))
+            batches = cut(budget, lengths, taken) if taken else []
+            found += [batches[number] for number in shuffled(len(batches), (seed + sweep + first) % WORD)]
+    return found

@@ -3,7 +3,7 @@
 use crate::objects::IntoArray;
 use crate::pool::{attached, detached};
 use cntkio_core::memory::collected;
-use cntkio_core::timeline::{self, Batches, Cost, Limits, Pool};
+use cntkio_core::timeline::{self, Batches, Cost, Limits, Pool, Schedule, Schedules};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,6 +14,7 @@ use std::mem::take;
 pub(crate) struct Budget {
     pub(crate) limits: Limits,
     pub(crate) pool: Option<Pool>,
+    pub(crate) schedules: Option<Schedules>,
 }
 
 /// The limits of a minibatch, from the attributes of an object.
@@ -25,8 +26,9 @@ struct LimitsOfBatch {
     padded: u64,
     /// The length whose square counts as many samples as itself; 0: squares add nothing.
     quadratic: u64,
-    /// Longer sequences are dropped.
+    /// Longer sequences are dropped, and with `drops` those that exceed another limit by themselves.
     longest: u32,
+    drops: bool,
     /// True if minibatches that are not full are dropped.
     only_full: bool,
 }
@@ -46,16 +48,68 @@ struct PoolOfBatches {
     balance: Option<(f64, f64)>,
 }
 
+/// The limits that change with the position, from the attributes of an object.
+#[derive(FromPyObject)]
+struct SchedulesOfBatch {
+    samples: Option<PointsOfLimit>,
+    sequences: Option<PointsOfLimit>,
+    padded: Option<PointsOfLimit>,
+    rows: Option<PointsOfLimit>,
+    longest: Option<PointsOfLimit>,
+}
+
+/// A limit at some positions, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct PointsOfLimit {
+    points: Vec<u64>,
+    values: Vec<u64>,
+    /// "linear", or the value of a point holds up to the next.
+    between: String,
+}
+
+impl PointsOfLimit {
+    fn schedule(self) -> PyResult<Schedule> {
+        let points = self.points.into_iter().zip(self.values).collect();
+        Schedule::new(points, self.between == "linear").ok_or_else(|| PyValueError::new_err("points do not ascend"))
+    }
+}
+
+impl SchedulesOfBatch {
+    fn schedules(self, drops: bool) -> PyResult<Schedules> {
+        let of = |limit: Option<PointsOfLimit>| limit.map(PointsOfLimit::schedule).transpose();
+        let Self { samples, sequences, padded, longest, rows } = self;
+        Ok(Schedules {
+            samples: of(samples)?,
+            sequences: of(sequences)?,
+            padded: of(padded)?,
+            longest: of(longest)?,
+            rows: of(rows)?,
+            drops,
+        })
+    }
+}
+
+/// The values of a limit at some positions.
+#[pyfunction]
+pub(crate) fn scheduled<'py>(
+    py: Python<'py>,
+    limit: PointsOfLimit,
+    positions: PyReadonlyArray1<'_, u64>,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let (schedule, positions) = (limit.schedule()?, positions.as_slice()?);
+    detached(py, || collected(positions.iter().map(|&position| schedule.at(position))))?.into_array(py)
+}
+
 #[pymethods]
 impl Budget {
     #[new]
-    fn new(limits: LimitsOfBatch, pool: Option<PoolOfBatches>) -> PyResult<Self> {
+    fn new(limits: LimitsOfBatch, pool: Option<PoolOfBatches>, schedules: Option<SchedulesOfBatch>) -> PyResult<Self> {
         // The core finds the bucket of a sequence by binary search.
         if pool.as_ref().is_some_and(|pool| !pool.buckets.is_sorted()) {
             return Err(PyValueError::new_err("buckets do not ascend"));
         }
-        let LimitsOfBatch { samples, sequences, padded, quadratic, longest, only_full } = limits;
-        let limits = Limits { samples, sequences, padded, quadratic, longest, only_full };
+        let LimitsOfBatch { samples, sequences, padded, quadratic, longest, drops, only_full } = limits;
+        let mut limits = Limits { samples, sequences, padded, quadratic, longest, only_full };
         let pool = pool.map(|PoolOfBatches { size, counts_sequences, rows, row_length, buckets, balance }| Pool {
             size,
             counts_sequences,
@@ -64,38 +118,56 @@ impl Budget {
             buckets,
             balance: balance.map(|(linear, square)| Cost { linear, square }),
         });
-        Ok(Self { limits, pool })
+        if drops && schedules.is_none() {
+            limits = limits.dropping(pool.as_ref().map_or(&[], |pool| &pool.buckets));
+        }
+        Ok(Self { limits, pool, schedules: schedules.map(|of| of.schedules(drops)).transpose()? })
     }
 
-    /// The minibatches of consecutive sequences: with a pool, of one pool, in an order that the seed decides. Returns
-    /// the index of each sequence in delivered order, what it is dealt by (its length or its row), and the first
+    /// The longest sequence that a minibatch which begins at a position takes.
+    fn longest_at(&self, position: u64) -> u32 {
+        self.at(position).0.longest
+    }
+
+    /// The minibatches of consecutive sequences: with a pool, of one pool, in an order that the seed decides. All have
+    /// the limits of one that begins at a position. Returns the index of each sequence in delivered order, what it is dealt by (its length or its row), and the first
     /// sequence of each minibatch and, last, their number.
     fn batches<'py>(
         &self,
         py: Python<'py>,
         lengths: PyReadonlyArray1<'py, u32>,
         seed: u64,
+        position: u64,
     ) -> PyResult<Minibatches<'py>> {
         let lengths = lengths.as_slice()?;
         let (Batches { order, bounds, .. }, loads) = detached(py, || {
-            let mut found = match &self.pool {
+            let (limits, pool) = self.at(position);
+            let mut found = match &pool {
                 None => Batches {
                     order: collected(0..lengths.len() as u32),
-                    bounds: timeline::cut(lengths, self.limits),
+                    bounds: timeline::cut(lengths, limits),
                     rows: Vec::new(),
                 },
                 // The function that is called between steps always returns true, so the work is never stopped.
-                Some(pool) => {
-                    timeline::batches(lengths, self.limits, pool, seed, &mut || true).expect("nothing stops it")
-                }
+                Some(pool) => timeline::batches(lengths, limits, pool, seed, &mut || true).expect("nothing stops it"),
             };
             let mut loads = take(&mut found.rows);
-            if self.pool.as_ref().is_none_or(|pool| pool.rows == 0) {
+            if pool.as_ref().is_none_or(|pool| pool.rows == 0) {
                 loads = collected(found.order.iter().map(|&index| lengths[index as usize]));
             }
             (found, loads)
         })?;
         Ok((order.into_array(py)?, loads.into_array(py)?, bounds))
+    }
+}
+
+impl Budget {
+    /// The limits and the pool of a minibatch that begins at a position.
+    fn at(&self, position: u64) -> (Limits, Option<Pool>) {
+        match &self.schedules {
+            Some(schedules) => schedules.at(self.limits, self.pool.as_ref(), position),
+            None => (self.limits, self.pool.clone()),
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use crate::pool::{as_objects, attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
-    self, Cursor, Delivered, LeftOut, Load, MOST_READS_PASSED, Outcome, Partition, Pause, Pending, Randomization,
-    Reader, Request, Slots, Stopped, Table, Truncation, Unread, Window,
+    self, Cursor, Delivered, LeftOut, Load, MOST_READS_PASSED, Minibatches, Outcome, Partition, Pause, Pending,
+    Randomization, Reader, Request, Slots, Stopped, Table, Truncation, Unread, Window,
 };
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
@@ -56,8 +56,13 @@ impl ReadRules {
         }
     }
 
-    fn pool(&self) -> Option<&timeline::Pool> {
-        self.budget.as_ref().and_then(|budget| budget.get().pool.as_ref())
+    fn minibatches(&self) -> Minibatches<'_> {
+        let budget = self.budget.as_ref().map(Py::get);
+        Minibatches {
+            request: self.request(),
+            pool: budget.and_then(|budget| budget.pool.as_ref()),
+            schedules: budget.and_then(|budget| budget.schedules.as_ref()),
+        }
     }
 }
 
@@ -435,7 +440,7 @@ impl TimelineReader {
     /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
     /// and at the end of the data. None if the data have ended before the first read.
     fn read_several(&self, py: Python<'_>, rules: ReadRules, most: usize) -> PyResult<Option<SeveralReads>> {
-        let (request, pool) = (rules.request(), rules.pool());
+        let minibatches = rules.minibatches();
         let (crosses_sweeps, is_dealt) = (rules.crosses_sweeps, rules.is_dealt);
         let read = |state: &mut State, table: Table<'_>, pause: &mut Pause<'_>| {
             state.delivered.clear();
@@ -443,7 +448,7 @@ impl TimelineReader {
             let ranks = state.reader.ranks();
             while ends.len() < most {
                 let (reader, delivered) = (&mut state.reader, &mut state.delivered);
-                let outcome = reader.read_minibatch(table, request, pool, delivered, pause)?;
+                let outcome = reader.read_minibatch(table, minibatches, delivered, pause)?;
                 if outcome.is_empty && outcome.ended {
                     break;
                 }
@@ -495,10 +500,10 @@ impl TimelineReader {
 
     /// Pass over at most `most` reads of `read_several` that end at position `until` or before; returns their number.
     fn pass_reads(&self, py: Python<'_>, rules: ReadRules, most: u64, until: u64) -> PyResult<u64> {
-        let (request, pool) = (rules.request(), rules.pool());
+        let minibatches = rules.minibatches();
         let num_passed = self.run(py, |state, table, pause| {
             let begin = state.reader.cursor();
-            let passed = or_out_of_memory(|| state.reader.pass(table, request, pool, most, until, pause));
+            let passed = or_out_of_memory(|| state.reader.pass(table, minibatches, most, until, pause));
             if !matches!(passed, Ok(Ok(_))) {
                 state.reader.rewind(begin);
             }
@@ -832,6 +837,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
     module.add_function(wrap_pyfunction!(steps_of_lanes, module)?)?;
     module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::budget::scheduled, module)?)?;
     module.add_class::<Budget>()?;
     module.add_class::<CursorAt>()?;
     module.add_class::<Cursors>()?;

@@ -22,7 +22,7 @@ from cntkio.cli.check import OUTPUT_FORMATS, check, rule
 from cntkio.cli.diff import diff
 from cntkio.cli.inspect import head, inspect, vocab
 from cntkio.cli.parsing import Parser, completion
-from cntkio.cli.plan import DEALS, explain, plan
+from cntkio.cli.plan import DEALS, explain, limit_of, plan
 from cntkio.formats.contract import KeysOf
 from cntkio.storage.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
@@ -205,21 +205,24 @@ def _add_explain(verb: _Verb) -> None:
 
 
 def _add_setting(option: _Option) -> None:
-    option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="of all ranks together (1024)")
+    meaning = "of all ranks; or a table, 0:4096,10000:8192 (1024)"
+    option("--minibatch-size", metavar="N", type=partial(_limit, least=1), default=1024, help=meaning)
     option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
     option("--ranks", type=_positive, default=1, help="number of ranks (1)")
     option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
     option("--seed", type=_whole, default=0, help="seed of the first sweep (0)")
     option("--truncation-length", type=_whole, default=0, help="samples of a part of a sequence (0: whole)")
-    option("--padded", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples after padding (0: no limit)")
+    option("--padded", metavar="SAMPLES", type=_limit, default=0, help="a budget: samples after padding (0: no limit)")
     option("--pool", metavar="SEQUENCES", type=_whole, default=0, help="a budget: sequences of a pool (0: no pools)")
-    option("--rows", type=_whole, default=0, help="a budget: packed rows (0: not packed)")
+    option("--rows", type=_limit, default=0, help="a budget: packed rows (0: not packed)")
     option("--row-length", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples of a row")
-    option("--balance", choices=("attention",), default="", help="a budget: ranks get equal costs, with --deal global")
+    option("--max-length", metavar="SAMPLES", type=_limit, default=0, help="a budget: drop longer sequences (0: none)")
+    meaning = "how a table goes from a value to the next (linear)"
+    option("--between", choices=("linear", "steps"), default="linear", help=meaning)
+    meaning = "attention: ranks get equal costs, with --deal global"
+    option("--balance", metavar="KIND", choices=("attention",), default="", help=meaning)
     option("--cost", metavar="A:B", default="", help="with --balance: A a sample, B a squared length (0:1)")
-    option(
-        "--leave-out", metavar="FILE[@POSITION]", default="", help="leave out the keys in FILE, from POSITION on (0)"
-    )
+    option("--leave-out", metavar="FILE[@P]", default="", help="leave out the keys in FILE, from position P on (0)")
 
 
 def _add_config(verb: _Verb) -> None:
@@ -442,6 +445,15 @@ def _whole(text: str, kind: str = "whole number", least: int = 0) -> int:
 
 
 _positive = partial(_whole, kind="positive whole number", least=1)
+
+
+def _limit(text: str, least: int = 0) -> int | dict[int, int]:
+    """Read a whole number, or a table of whole numbers by position."""
+    try:
+        return _whole(text, least=least) if text.isdecimal() else limit_of(text)
+    except ValueError:
+        message = f"'{text}' is not a whole number, or a table such as 0:4096,10000:8192"
+        raise ArgumentTypeError(message) from None
 
 
 def _amount(text: str) -> int | float:

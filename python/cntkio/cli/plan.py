@@ -6,9 +6,10 @@ Neither reads data: both need only the index.
 from __future__ import annotations
 
 import json
+import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,11 +30,33 @@ _TABLES = (".json", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
 DEALS: dict[str, Callable[[int, int], Partition]]
 DEALS = {"cntk": Partition, "balanced": BalancedPartition, "global": GlobalPartition}
 """For each way in which ranks share the data, the partition of a rank."""
+_LIMITS = ("minibatch_size", "padded", "rows", "max_length")  # options that may be a table by position
+_TABLE_OF_LIMIT = re.compile(r"\d+:\d+(,\d+:\d+)*", re.ASCII)
+Amount: TypeAlias = int | dict[int, int]
+"""A limit of a budget: a number, or a table of numbers by position. (docs/schedules.md)"""
 _ASKED = ("step", "steps", "position", "sequence_key")  # options of `explain` that exclude each other
 
 
+def limit_of(text: str) -> Amount:
+    """Read a limit such as ``4096``, or a table such as ``0:4096,10000:8192``; another text is a `ValueError`.
+
+    Example:
+        >>> limit_of("4096"), limit_of("0:4096,10000:8192")
+        (4096, {0: 4096, 10000: 8192})
+    """
+    if text.isdecimal():
+        return int(text)
+    if not _TABLE_OF_LIMIT.fullmatch(text):
+        raise ValueError(text)
+    points = [tuple(map(int, point.split(":"))) for point in text.split(",")]
+    table = dict(points)
+    if len(table) < len(points):
+        raise ValueError(text)
+    return table
+
+
 class Setting(NamedTuple):
-    """Options of a plan, as on the command line.
+    """Options of a plan, as on the command line. A limit of a budget may be a table by position.
 
     Attributes:
         minibatch_size: Samples of a minibatch of all ranks.
@@ -44,21 +67,25 @@ class Setting(NamedTuple):
         pool: Sequences of a pool; 0: no pools.
         rows: Rows of a minibatch that are packed; 0: minibatches are not packed.
         row_length: Samples of a row.
+        max_length: Samples of the longest sequence, longer ones are left out; 0: no limit.
+        between: How a table goes from a value to the next, as in a `Budget`.
         balance: What the ranks get in equal parts, as in a `Budget`; "": nothing.
         cost: With `balance`, the cost of a sample and of the square of a length, as "1:2"; "": that of attention.
         leave_out: A file of keys that are left out, perhaps with `@` and the position from which on; "": none.
     """
 
-    minibatch_size: int = 1024
+    minibatch_size: Amount = 1024
     window: int | None = None
     ranks: int = 1
     deal: str = "cntk"
     seed: int = 0
     truncation_length: int = 0
-    padded: int = 0
+    padded: Amount = 0
     pool: int = 0
-    rows: int = 0
+    rows: Amount = 0
     row_length: int = 0
+    max_length: Amount = 0
+    between: Literal["linear", "steps"] = "linear"
     balance: str = ""
     cost: str = ""
     leave_out: str = ""
@@ -71,7 +98,8 @@ class Setting(NamedTuple):
     def changed(self, text: str) -> Setting:
         """Return the setting with changes such as `window=16,ranks=4`."""
         changes: dict[str, Any] = {}
-        for change in text.split(","):
+        # The commas of a table are between its points.
+        for change in re.split(",(?=[^,:]*=)", text):
             name, equals, value = change.partition("=")
             # A change may be written like the option, as --minibatch-size=256.
             field = name.strip().lstrip("-").replace("-", "_")
@@ -79,10 +107,15 @@ class Setting(NamedTuple):
                 known = ", ".join(name.replace("_", "-") for name in self._fields)
                 hint = did_you_mean(field, self._fields)
                 raise ConfigError(f"--compare {change!r}: expected NAME=VALUE with one of {known}{hint}", key="compare")
-            is_word = isinstance(getattr(self, field), str)
-            if not is_word and not value.strip().isdecimal():
-                raise ConfigError(f"--compare {change!r}: expected a whole number", key="compare")
-            changes[field] = value.strip() if is_word else int(value)
+            is_word, is_limit = isinstance(getattr(self, field), str), field in _LIMITS
+            if (
+                not is_word
+                and not value.strip().isdecimal()
+                and not (is_limit and _TABLE_OF_LIMIT.fullmatch(value.strip()))
+            ):
+                expected = "a whole number, or a table such as 0:64,10000:256" if is_limit else "a whole number"
+                raise ConfigError(f"--compare {change!r}: expected {expected}", key="compare")
+            changes[field] = value.strip() if is_word else limit_of(value.strip())
         return self._replace(**changes)
 
     def check(self) -> None:
@@ -96,16 +129,20 @@ class Setting(NamedTuple):
 
     def size(self) -> Size:
         """Return the size of a minibatch: a budget if one of its options is given."""
-        limits = {"padded": self.padded, "pool": self.pool, "rows": self.rows, "row_length": self.row_length}
-        given: dict[str, Any] = {name: value for name, value in limits.items() if value}
+        names = ("padded", "pool", "rows", "row_length", "max_length")
+        given: dict[str, Any] = {name: value for name in names if (value := getattr(self, name))}
+        if self.max_length:
+            given["oversize"] = "drop"
         if self.balance:
             given["balance"] = self.balance
         if self.cost:
             given["cost"] = self._costs()
         # Without a limit of its own, a budget has that of the minibatch size.
-        if given and not self.padded and not self.rows:
+        if (given or not isinstance(self.minibatch_size, int)) and not self.padded and not self.rows:
             given["samples"] = self.minibatch_size
-        return Budget(**given) if given else self.minibatch_size
+        if self.between != "linear":
+            given["between"] = self.between
+        return Budget(**given) if given or not isinstance(self.minibatch_size, int) else self.minibatch_size
 
     def _costs(self) -> tuple[float, float]:
         try:
@@ -135,12 +172,17 @@ class Setting(NamedTuple):
         window = {None: "the default window", 0: "in order"}.get(self.window, f"window {self.window}")
         ranks = f", {self.ranks} ranks ({self.deal})" if self.ranks > 1 else ""
         truncated = f", truncated to {self.truncation_length}" if self.truncation_length else ""
-        limits = [f"{self.rows:,} rows of {self.row_length:,} samples"] * bool(self.rows)
-        limits += [f"{self.padded:,} samples with padding"] * bool(self.padded)
+        limits = [f"{_amount(self.rows)} rows of {self.row_length:,} samples"] * bool(self.rows)
+        limits += [f"{_amount(self.padded)} samples with padding"] * bool(self.padded)
+        longest = f", sequences of at most {_amount(self.max_length)} samples" * bool(self.max_length)
         pool = f", pools of {self.pool:,}" if self.pool else ""
         pool += f", equal cost ({self.balance}{f', {self.cost}' if self.cost else ''})" if self.balance else ""
-        size = " and ".join(limits) or f"{self.minibatch_size:,} samples"
-        return f"{size}{pool}, {window}{ranks}{truncated}"
+        size = " and ".join(limits) or f"{_amount(self.minibatch_size)} samples"
+        return f"{size}{longest}{pool}, {window}{ranks}{truncated}"
+
+
+def _amount(limit: Amount) -> str:
+    return f"{limit:,}" if isinstance(limit, int) else " to ".join(f"{value:,}" for value in limit.values())
 
 
 def plan(options: Namespace) -> int:
@@ -153,14 +195,14 @@ def plan(options: Namespace) -> int:
     if options.table is not None:
         _check_table(options)
     for corpus in separated(options, _corpora(options)):
-        found = [_figures(one, corpus) for one in settings]
+        found = [_figures(one, corpus, options.sweeps) for one in settings]
         plans = [(one, of) for one, (of, _) in zip(settings, found, strict=True)]
         facts, about = file_facts(corpus.input, corpus.section), found[0][1]
         facts.add_all(about)
         # A plan counts chunks, not bytes, so bytes are estimates with the mean size of a chunk.
         chunk_bytes = corpus.input.size / max(about["chunks"], 1)
         columns = [_texts(one, of, chunk_bytes) for one, of in plans]
-        for name in columns[0]:
+        for name in (name for name in columns[0] if any(column[name] for column in columns)):
             for index, column in enumerate(columns):
                 facts.add_line("" if index else name, column[name])
         facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, of in plans])
@@ -204,12 +246,17 @@ def _corpora(options: Namespace) -> Iterator[Described]:
                 yield corpus
 
 
-def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[str, int]]:
-    """Return the figures of a sweep, and facts about the corpus."""
+def _figures(setting: Setting, corpus: Described, num_sweeps: int) -> tuple[OrderFigures, dict[str, int]]:
+    """Return the figures of a sweep, with the limits that change in several sweeps, and facts about the corpus."""
+    size, limits = setting.size(), dict[str, Any]()
+    if isinstance(size, Budget) and size.schedules:
+        with setting.open(corpus, max_sweeps=num_sweeps) as source:
+            limits = dict(setting.plan(source, 0).steps(_ALL_STEPS).limits)
     with setting.open(corpus, max_sweeps=1) as source:
         sweeps = sweeps_of([setting.plan(source, rank) for rank in range(setting.ranks)])
         facts = {"sequences": source.num_sequences, "samples": source.num_samples, "chunks": source.num_chunks}
-        return order_figures(sweeps, source.num_sequences, setting.rows * setting.row_length), facts
+        rows = max((sweep.steps for sweep in sweeps), key=len).limits.get("rows", setting.rows)
+        return order_figures(sweeps, source.num_sequences, np.asarray(rows) * setting.row_length, limits), facts
 
 
 def _check_table(options: Namespace) -> None:
@@ -242,7 +289,7 @@ def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[s
     """Return the fields of a plan for JSON."""
     fields = {**setting._asdict(), **found._asdict()}
     # Arrays for the pictures, which `--json` does not contain.
-    del fields["map"], fields["course"]
+    del fields["map"], fields["course"], fields["limits"]
     fields["sizes"] = None if found.sizes is None else found.sizes._asdict()
     fields["bytes_in_memory"] = round(found.most_chunks * chunk_bytes)
     fields["bytes_read"] = round(found.num_loads * chunk_bytes)
@@ -260,6 +307,7 @@ def _texts(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[st
         "steps": f"{found.num_steps:,}",
         "a step": f"{samples} samples, {number(found.sequences_of_a_step)} sequences on average",
         "samples of a step": histogram_line(sizes) if sizes and sizes.lowest != sizes.highest else samples,
+        "left out": f"{counted(found.num_left_out, 'sequence')} of the sweep" if setting.max_length else "",
         "padding": f"{100 * found.padding:.1f} %",
         "ranks wait": f"{100 * found.waiting:.1f} % of the time, {100 * found.lost:.1f} % of that of attention",
         "in memory": memory,

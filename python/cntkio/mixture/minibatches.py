@@ -478,8 +478,12 @@ class MixturePlan(Displayed):
         # The steps are joined part by part, and sorted by their place in the mixture.
         places = [np.flatnonzero(parts == part)[: len(steps)] for part, steps in enumerate(of_parts)]
         order = np.argsort(np.concatenate(places))
-        names = [field.name for field in dataclasses.fields(PlannedSteps) if field.name != "components"]
+        names = [field.name for field in dataclasses.fields(PlannedSteps) if not field.kw_only]
         columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
+        # All parts are read by one size.
+        limits = {
+            name: np.concatenate([steps.limits[name] for steps in of_parts])[order] for name in of_parts[0].limits
+        }
         # If a part has too few steps, the mixture ends before the first of these steps, or has an error there.
         missing = int(np.setdiff1d(np.arange(num_steps + 1), np.concatenate(places))[0])
         end = num_steps + 1
@@ -497,7 +501,9 @@ class MixturePlan(Displayed):
             for part, name in enumerate(self._plans)
         }
         components = {name: counts[:last] for name, counts in own.items()}
-        return PlannedSteps(**{name: column[:last] for name, column in columns.items()}, components=components)
+        limits = {name: values[:last] for name, values in limits.items()}
+        found = {name: column[:last] for name, column in columns.items()}
+        return PlannedSteps(**found, components=components, limits=limits)
 
     def explain(self, step: int) -> ExplainedStep:
         """Return the sequences of a step. It has the number of the step in its part, and the position in its part.

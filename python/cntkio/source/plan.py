@@ -25,7 +25,7 @@ from cntkio.source.chunks import Taken
 from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Plan
-from cntkio.timeline.budget import about_samples, cost_of, size_text
+from cntkio.timeline.budget import about_samples, cost_of, scheduled_limits, size_text
 from cntkio.timeline.window import LARGEST_WORD
 
 _SAMPLES_AT_ONCE = 1 << 18
@@ -97,6 +97,8 @@ class PlannedSteps(Displayed):
         ends_of_sweep: Whether the step reaches or crosses the end of a sweep, bool.
         num_chunks: Chunks of the first deserializer's order from which the sequences could come, int64.
         components: Sequences of each part of a mixture, int64, by its name; of other sources empty.
+        limits: Each limit of a `Budget` that changes with the position, int64, by its name: the value where the step
+            begins. With balanced partitions, this is where the round begins.
     """
 
     positions: npt.NDArray[np.uint64]
@@ -107,6 +109,7 @@ class PlannedSteps(Displayed):
     ends_of_sweep: npt.NDArray[np.bool_]
     num_chunks: npt.NDArray[np.int64]
     components: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict, kw_only=True)
+    limits: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -135,6 +138,7 @@ class PlannedSteps(Displayed):
             "samples": self.num_samples, "padded": self.padded_areas, "cost": self.costs,
             "end_of_sweep": self.ends_of_sweep, "chunks": self.num_chunks,
             **{f"sequences of {name}": counts for name, counts in self.components.items()},
+            **{f"limit of {name}": values for name, values in self.limits.items()},
         }  # fmt: skip
 
     def _description(self) -> Description:
@@ -318,7 +322,7 @@ class SourcePlan(Displayed):
 
     def _walk(self, timeline: AnyTimeline, num_steps: int | None, hold: Any = None) -> PlannedSweep:
         """Walk through a number of steps; None: up to the end of a sweep. `hold` is as for `_hand_overs`."""
-        chunks, num_walked = NoChunks(), 0
+        chunks, num_walked, begin = NoChunks(), 0, timeline.bookmark().position
         # If the data have no steps, there are only these empty columns to join.
         columns: list[tuple[Any, ...]] = [tuple(np.zeros(0, kind) for kind in _KINDS)]
         sequences = [np.zeros(0, np.int64)]
@@ -344,7 +348,8 @@ class SourcePlan(Displayed):
         ends = np.flatnonzero(whole[5])
         last = (int(ends[0]) + 1 if len(ends) else None) if num_steps is None else num_steps
         *of_steps, num_loads = (column[:last] for column in whole)
-        steps = PlannedSteps(*of_steps)
+        begins = np.append(np.uint64(begin), of_steps[0])[:-1]
+        steps = PlannedSteps(*of_steps, limits=scheduled_limits(self._request.size, begins))
         delivered = np.concatenate(sequences)[: int(steps.num_sequences.sum())]
         if self._first_sequences:
             steps = dataclasses.replace(steps, components=self._components(steps.num_sequences, delivered))

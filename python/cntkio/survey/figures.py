@@ -12,8 +12,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -387,9 +388,11 @@ class OrderFigures(NamedTuple):
         most_chunks: Chunks in memory of the rank with the most chunks.
         num_loads: Number of chunks that all ranks load.
         shuffling: Mean distance in the data of neighbours in the order, as a share of the mean of a full shuffle.
+        num_left_out: Sequences that no rank delivers.
         sizes: Histogram of the samples of a step.
         map: Number of sequences in each part of the data (rows) and of the sweep (columns), for the first rank.
         course: Figures of the parts of the sweep.
+        limits: The value of each limit that changes, by its name, at the first step of consecutive parts of the run.
     """
 
     num_steps: int
@@ -401,15 +404,24 @@ class OrderFigures(NamedTuple):
     most_chunks: int
     num_loads: int
     shuffling: float
+    num_left_out: int
     sizes: Histogram | None
     map: npt.NDArray[np.int64]
     course: CourseFigures
+    limits: Mapping[str, npt.NDArray[np.int64]]
 
 
-def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int, num_cells: int = 0) -> OrderFigures:
+def order_figures(
+    ranks: Sequence[PlannedSweep],
+    num_sequences: int,
+    num_cells: int | npt.NDArray[np.int64] = 0,
+    limits: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
+) -> OrderFigures:
     """Return the figures of a sweep, which consists of the sweeps of the ranks.
 
-    `num_cells` are the cells of the packed rows of a step of all ranks; 0: minibatches are padded.
+    Args:
+        num_cells: Cells of the packed rows of a step of all ranks, or of each step; 0: minibatches are padded.
+        limits: The limits of a run that change, as in `cntkio.PlannedSteps`.
 
     Example:
         >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
@@ -426,13 +438,15 @@ def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int, num_cells: 
     areas, samples, costs = (
         _by_rank([getattr(one, name) for one in steps]) for name in ("padded_areas", "num_samples", "costs")
     )
-    if num_cells:
+    if np.any(num_cells):
         areas[:] = num_cells / len(steps)
     most_chunks = max(int(one.num_chunks.max(initial=0)) for one in steps)
     return OrderFigures(
         areas.shape[1], means[0], means[1], 1 - int(num_samples.sum()) / max(float(areas.sum()), 1), _waiting(areas),
         _waiting(costs), most_chunks, sum(rank.num_loads for rank in ranks), _shuffling(ranks, num_sequences),
-        Histogram.of(num_samples), _map(ranks[0].sequences, num_sequences), _course(areas, samples, costs),
+        max(num_sequences - int(sequences.sum()), 0), Histogram.of(num_samples),
+        _map(ranks[0].sequences, num_sequences), _course(areas, samples, costs),
+        {name: values[_starts(len(values))] for name, values in limits.items()},
     )  # fmt: skip
 
 
@@ -450,13 +464,18 @@ def _waiting(times: npt.NDArray[np.float64]) -> float:
     return 1 - float(times.sum()) / longest if longest else 0.0
 
 
+def _starts(num_steps: int) -> npt.NDArray[np.int64]:
+    """Return the first step of consecutive parts, each of about as many steps."""
+    return np.unique(np.arange(_NUM_COLUMNS if num_steps else 0) * num_steps // _NUM_COLUMNS)
+
+
 def _course(
     areas: npt.NDArray[np.float64], samples: npt.NDArray[np.float64], costs: npt.NDArray[np.float64]
 ) -> CourseFigures:
     num_steps = areas.shape[1]
     if not num_steps:
         return CourseFigures(*(np.zeros(0) for _ in CourseFigures._fields))
-    starts = np.unique(np.arange(_NUM_COLUMNS) * num_steps // _NUM_COLUMNS)
+    starts = _starts(num_steps)
     counts = np.diff(np.append(starts, num_steps))
 
     def means(of_steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -166,7 +166,11 @@ def _course(figures: OrderFigures) -> str:
     unit = float(found.most_cost.max()) / 100 or 1.0
     mean, most = ([round(cost / unit) for cost in costs.tolist()] for costs in (found.mean_cost, found.most_cost))
     drawing = _columns(mean, labels, most)
-    return shown + _figure(drawing, "cost of a step in %: of the mean rank (blue), and of the dearest rank (orange)")
+    shown += _figure(drawing, "cost of a step in %: of the mean rank (blue), and of the dearest rank (orange)")
+    for name, values in figures.limits.items():
+        ends = ["first step", *[""] * (len(values) - 2), "last step"][: len(values)]
+        shown += _figure(_columns(values.tolist(), ends), f"limit of {name}, over all planned sweeps")
+    return shown
 
 
 def order_drawing(cells: npt.NDArray[np.int64]) -> str:

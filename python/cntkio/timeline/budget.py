@@ -6,13 +6,19 @@ This module has the options, and checks them. `cntkio.timeline.modes` applies th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio.arguments import check_word, is_whole, sizes, suggests_keywords, whole_number
 from cntkio.errors import CheckpointError, ConfigError, UnsupportedError
+from cntkio.timeline.schedule import Between, Schedule
 
 NO_LIMIT = 2**64 - 1
 _LARGEST_LIMIT = 2**63 - 1
@@ -22,6 +28,9 @@ _LONGEST_SEQUENCE = 2**32 - 1  # tables keep lengths in at most 32 bits
 ATTENTION = (0.0, 1.0)
 """The cost of a sample and of the square of a length, in attention."""
 _LIMITS = ("samples", "sequences", "padded", "rows")
+_SCHEDULED = (*_LIMITS, "max_length")
+Limit: TypeAlias = int | Mapping[int, int] | Schedule | None
+"""A limit, or a table of its values by position; None: no limit."""
 
 
 @suggests_keywords
@@ -33,6 +42,10 @@ class Budget:
     would exceed a limit, and at the end of a sweep. As with a number of samples, limits count for all partitions
     together: a `Partition` or `BalancedPartition` fills its minibatches with its share of each limit, and a
     `GlobalPartition` deals minibatches that keep the whole limits.
+
+    In place of a number, `samples`, `sequences`, `padded`, `rows` and `max_length` may be a table by position, such as
+    ``{0: 4096, 1_000_000: 8192}``: a minibatch, or a pool, has the values of the position where it begins.
+    (docs/schedules.md)
 
     Attributes:
         samples: Largest number of samples.
@@ -56,6 +69,9 @@ class Budget:
         rows: Pack the sequences of each pool into rows, and give each minibatch this many of them, in place of other
             limits. `cntkio.packed` makes the rows. Needs `row_length` and a pool.
         row_length: Samples of a row.
+        max_length: Samples of the longest sequence. Longer sequences are oversize.
+        between: Between two positions of a table, ``"linear"``: a value is on the line between the two, rounded down;
+            ``"steps"``: the former value holds.
         balance: ``"attention"``: the ranks of a global minibatch get sequences of about equal cost, where a sequence
             costs the square of its length. Needs a pool and a `GlobalPartition`.
         cost: With `balance`, ``(a, b)``: a sequence of n samples costs ``a * n + b * n * n``.
@@ -72,33 +88,38 @@ class Budget:
         [[0], [1], [2, 3, 4]]
     """
 
-    samples: int | None = None
-    sequences: int | None = None
-    padded: int | None = None
+    samples: Limit = None
+    sequences: Limit = None
+    padded: Limit = None
     quadratic: int | None = None
     oversize: Literal["error", "alone", "drop"] = "error"
     pool: int | None = None
     pool_unit: Literal["sequences", "samples"] = "sequences"
     buckets: tuple[int, ...] = ()
     drop_last: bool = False
-    rows: int | None = None
+    rows: Limit = None
     row_length: int | None = None
+    max_length: Limit = None
+    between: Between = "linear"
     balance: Literal["attention"] | None = None
     cost: tuple[float, float] = ATTENTION
 
     def __post_init__(self) -> None:
-        for name in (*_LIMITS, "quadratic", "pool", "row_length"):
+        check_word("between", self.between, "linear", "steps")
+        for name in (*_SCHEDULED, "quadratic", "pool", "row_length"):
             value = getattr(self, name)
             if value is not None:
-                # A number of NumPy becomes an int, because states are JSON.
-                object.__setattr__(self, name, whole_number(name, value))
-                if not 1 <= value <= _LARGEST_LIMIT:
-                    raise ConfigError(f"{name} is {value}; expected 1 to 2^63 - 1", key=name)
+                object.__setattr__(self, name, _checked_limit(name, value, self.between))
+        if self.between != "linear" and not self.schedules:
+            raise ConfigError(f"between={self.between!r} is of no use without a table by position", key="between")
         if not self._limits():
             raise ConfigError("a Budget needs a limit: give samples, sequences, padded or rows", key="samples")
         if (self.rows is None) != (self.row_length is None):
             message = f"rows={self.rows}, but row_length={self.row_length}; give both or neither"
             raise ConfigError(message, key="row_length")
+        if self.max_length is not None and self.oversize == "alone":
+            why = "a minibatch of a sequence that is too long would be too long; use oversize='drop'"
+            raise ConfigError(f"max_length and oversize='alone' exclude each other: {why}", key="oversize")
         if self.rows is not None and self.row_length is not None:
             others = (self.samples, self.sequences, self.padded, self.quadratic)
             if self.pool is None or self.buckets != () or others != (None, None, None, None):
@@ -107,7 +128,7 @@ class Budget:
             if self.oversize == "alone":
                 why = "a sequence longer than a row fits no row; use oversize='drop'"
                 raise ConfigError(f"rows and oversize='alone' exclude each other: {why}", key="oversize")
-            if max(self.rows, self.row_length) > _LONGEST_SEQUENCE:
+            if max(*_values(self.rows), self.row_length) > _LONGEST_SEQUENCE:
                 raise ConfigError("rows and row_length are at most 2^32 - 1", key="rows")
         if self.quadratic is not None and self.samples is None and self.padded is None:
             message = f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded"
@@ -150,6 +171,11 @@ class Budget:
     def _limits(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _LIMITS if getattr(self, name) is not None}
 
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The limits that change with the position, by name."""
+        return {name: limit for name in _SCHEDULED if isinstance(limit := getattr(self, name), Schedule)}
+
     def share(self, count: int) -> Budget:
         """Return the part of each limit for one of `count` partitions, rounded down.
 
@@ -157,58 +183,101 @@ class Budget:
             ConfigError: A limit is smaller than the number of partitions, or they would not have equal costs.
 
         Example:
-            >>> Budget(padded=100, sequences=9).share(2)
-            Budget(samples=None, sequences=4, padded=50, quadratic=None, oversize='error', pool=None, \
-pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None, balance=None, cost=(0.0, 1.0))
+            >>> size_text(Budget(padded=100, sequences={0: 9, 100: 11}, quadratic=8).share(2))
+            'Budget(sequences={0: 4, 100: 5}, padded=50, quadratic=8)'
         """
         if self.balance is not None and count > 1:
             why = "the minibatches of different partitions have different costs; use GlobalPartition(index, count)"
             raise ConfigError(f"balance={self.balance!r} in a Budget for {count} partitions: {why}", key="balance")
         limits = self._limits()
         for name, limit in limits.items():
-            if limit < count:
+            if (least := min(_values(limit))) < count:
                 why = "a limit counts for all partitions together, so it must be at least their number"
-                raise ConfigError(f"{name}={limit} in a Budget for {count} partitions: {why}", key=name)
+                raise ConfigError(f"{name}={least} in a Budget for {count} partitions: {why}", key=name)
         # A pool keeps its size, because each partition has pools of its own sequences.
-        return dataclasses.replace(self, **{name: limit // count for name, limit in limits.items()})
+        return self._replaced({name: _each(limit, lambda value: value // count) for name, limit in limits.items()})
+
+    def at(self, position: int) -> Budget:
+        """Return the budget of minibatches that begin at a position: its limits are numbers.
+
+        Example:
+            >>> size_text(Budget(samples={0: 64, 1000: 128}, pool=90).at(505))
+            'Budget(samples=96, pool=90)'
+        """
+        schedules = self.schedules
+        return self._replaced({name: math.floor(of_one.at(position)) for name, of_one in schedules.items()})
+
+    def extreme(self, choose: Callable[[Sequence[int]], int]) -> Budget:
+        """Return the budget with the value of each table that a function chooses, such as `min` or `max`."""
+        return self._replaced({name: choose(_values(of_one)) for name, of_one in self.schedules.items()})
+
+    def numbers(self, choose: Callable[[Sequence[int]], int] = max) -> list[int | None]:
+        """Return `samples`, `sequences`, `padded`, `rows` and `max_length`; of tables the value that is chosen."""
+        return [None if (of := getattr(self, name)) is None else choose(_values(of)) for name in _SCHEDULED]
+
+    def _replaced(self, limits: Mapping[str, Limit]) -> Budget:
+        if not limits:
+            return self
+        between: Between = self.between if any(isinstance(of_one, Schedule) for of_one in limits.values()) else "linear"
+        return dataclasses.replace(self, **limits, between=between)  # type: ignore[arg-type]
 
     @property
     def longest(self) -> int:
-        """Largest number of samples of a sequence that does not exceed a limit by itself.
+        """Largest number of samples of a sequence that exceeds no limit by itself, at no position.
 
         Example:
             >>> Budget(padded=150, quadratic=200).longest, Budget(padded=150, pool=9, buckets=(64, 128, 256)).longest
             (100, 128)
         """
-        by_samples = self._heaviest(self.samples if self.row_length is None else self.row_length)
-        by_area = self._heaviest(self.padded)
-        if self.buckets:
-            by_area = max((bound for bound in self.buckets if bound <= by_area), default=0)
-        return min(by_samples, by_area)
-
-    def _heaviest(self, limit: int | None) -> int:
-        """Return the largest length that counts as at most `limit` samples."""
-        if limit is None:
-            return _LONGEST_SEQUENCE
-        if self.quadratic is None:
-            return min(limit, _LONGEST_SEQUENCE)
-        # At or above the solution of n + n * n / quadratic = limit + 1, which is too long; the loop shortens it.
-        length = (math.isqrt(self.quadratic * (self.quadratic + 4 * limit + 4)) - self.quadratic) // 2 + 1
-        while length + length * length // self.quadratic > limit:
-            length -= 1
-        return min(length, _LONGEST_SEQUENCE)
+        return self.extreme(min)._for_core(drops=True).longest_at(0)
 
     def for_core(self) -> _core.Budget:
         """Return the budget for the core's reader."""
-        samples, sequences, padded = (limit or NO_LIMIT for limit in (self.samples, self.sequences, self.padded))
         # The core delivers longer sequences alone; with 'error' there are none (`Budgets.check`).
-        longest = self.longest if self.oversize == "drop" else _LONGEST_SEQUENCE
-        limits = Limits(samples, sequences, padded, self.quadratic or 0, longest, self.drop_last)
-        if self.pool is None:
-            return _core.Budget(limits, None)
-        in_sequences, balance = self.pool_unit == "sequences", None if self.balance is None else self.cost
-        rows = self.rows or 0, self.row_length or 0
-        return _core.Budget(limits, Pool(self.pool, in_sequences, *rows, self.buckets, balance))
+        return self._for_core(drops=self.oversize == "drop")
+
+    def _for_core(self, *, drops: bool) -> _core.Budget:
+        # The core replaces the first value of a table, except for the longest, of which it takes the smaller.
+        samples, sequences, padded, rows, _ = self.numbers(itemgetter(0))
+        max_length = self.max_length if isinstance(self.max_length, int) else _LONGEST_SEQUENCE
+        longest = min(max_length, self.row_length or _LONGEST_SEQUENCE)
+        of_all = samples or NO_LIMIT, sequences or NO_LIMIT, padded or NO_LIMIT
+        limits = Limits(*of_all, self.quadratic or 0, longest, drops, self.drop_last)
+        pool = None
+        if self.pool is not None:
+            in_sequences, balance = self.pool_unit == "sequences", None if self.balance is None else self.cost
+            pool = Pool(self.pool, in_sequences, rows or 0, self.row_length or 0, self.buckets, balance)
+        schedules = self.schedules
+        return _core.Budget(limits, pool, Schedules(*map(schedules.get, _SCHEDULED)) if schedules else None)
+
+
+def _checked_limit(name: str, value: Any, between: Between) -> int | Schedule:
+    """Return a limit with whole numbers from 1 to 2^63 - 1; one that never changes as a number."""
+    if not isinstance(value, Mapping | Schedule) or name not in _SCHEDULED:
+        # A number of NumPy becomes an int, because states are JSON.
+        number = whole_number(name, value)
+        if not 1 <= number <= _LARGEST_LIMIT:
+            raise ConfigError(f"{name} is {value}; expected 1 to 2^63 - 1", key=name)
+        return number
+    found = value if isinstance(value, Schedule) else Schedule.of(name, value, between, key=name)
+    for position, limit in zip(found.points, found.values, strict=True):
+        if not is_whole(limit) or not 1 <= limit <= _LARGEST_LIMIT:
+            message = f"{name} at position {position} is {limit}; expected a whole number from 1 to 2^63 - 1"
+            raise ConfigError(message, key=name)
+    return found if len(set(found.values)) > 1 else int(found.values[0])
+
+
+def _values(limit: Any) -> Sequence[int]:
+    """Return all values of a limit."""
+    values: Sequence[Any] = limit.values if isinstance(limit, Schedule) else (limit,)
+    return values
+
+
+def _each(limit: Any, change: Callable[[int], int]) -> Any:
+    """Return a limit with each of its values changed."""
+    if isinstance(limit, Schedule):
+        return limit._replace(values=tuple(map(change, map(int, limit.values))))
+    return change(limit)
 
 
 class Limits(NamedTuple):
@@ -219,6 +288,7 @@ class Limits(NamedTuple):
     padded: int
     quadratic: int
     longest: int
+    drops: bool
     only_full: bool
 
 
@@ -231,6 +301,16 @@ class Pool(NamedTuple):
     row_length: int
     buckets: Sequence[int]
     balance: tuple[float, float] | None
+
+
+class Schedules(NamedTuple):
+    """The limits of a budget that change with the position: `SchedulesOfBatch` in crates/python/src/budget.rs."""
+
+    samples: Schedule | None
+    sequences: Schedule | None
+    padded: Schedule | None
+    rows: Schedule | None
+    longest: Schedule | None
 
 
 Size: TypeAlias = int | Budget
@@ -263,7 +343,10 @@ def times(size: Size, count: int) -> Size:
         (15, 14)
     """
     if isinstance(size, Budget):
-        return dataclasses.replace(size, **{name: min(n * count, _LARGEST_LIMIT) for name, n in size._limits().items()})
+        limits = size._limits().items()
+        return size._replaced(
+            {name: _each(of, lambda value: min(value * count, _LARGEST_LIMIT)) for name, of in limits}
+        )
     # `check_largest` refuses a larger number.
     return min(size * count, _LARGEST_SIZE)
 
@@ -291,15 +374,16 @@ def whole_size(size: Size, why: str) -> int:
 
 
 def about_samples(size: Size) -> int:
-    """Return about how many samples a minibatch of this size has, at least 1.
+    """Return about how many samples a minibatch of this size has at most, at least 1.
 
     Example:
         >>> about_samples(5), about_samples(Budget(padded=7)), about_samples(Budget(sequences=3))
         (5, 7, 3)
     """
     if isinstance(size, Budget):
-        cells = None if size.rows is None or size.row_length is None else size.rows * size.row_length
-        return next(limit for limit in (size.samples, size.padded, cells, size.sequences) if limit is not None)
+        samples, sequences, padded, rows, _ = size.numbers()
+        cells = None if rows is None or size.row_length is None else rows * size.row_length
+        return next(limit for limit in (samples, padded, cells, sequences) if limit is not None)
     return size
 
 
@@ -311,24 +395,85 @@ def size_text(size: Size) -> str:
         ('5 samples', 'Budget(padded=7, pool=90)')
     """
     if isinstance(size, Budget):
-        given = [f"{name}={value!r}" for name, value in size_to_json(size).items()]
-        return f"Budget({', '.join(given)})"
+        return f"Budget({', '.join(f'{name}={_limit_text(value)}' for name, value in _given(size).items())})"
     return f"{size:,} sample{'s' * (size != 1)}"
+
+
+def _limit_text(value: Any) -> str:
+    return repr(dict(zip(value.points, value.values, strict=True)) if isinstance(value, Schedule) else value)
+
+
+def _given(size: Budget) -> dict[str, Any]:
+    """Return the fields of a budget that differ from their defaults."""
+    fields = ((field.name, getattr(size, field.name), field.default) for field in dataclasses.fields(size))
+    return {name: value for name, value, default in fields if value != default}
 
 
 def size_to_json(size: Size) -> Any:
     """Return a size for a state: a number, or the fields of a budget that differ from their defaults."""
     if not isinstance(size, Budget):
         return size
-    fields = ((field.name, getattr(size, field.name), field.default) for field in dataclasses.fields(size))
-    given = {name: value for name, value, default in fields if value != default}
-    return {name: [*value] if isinstance(value, tuple) else value for name, value in given.items()}
+    lists = {name: [*value] for name, value in _given(size).items() if isinstance(value, tuple)}
+    return {**_given(size), **lists, **{name: of_one.to_json() for name, of_one in size.schedules.items()}}
 
 
 def size_from_json(json: Mapping[str, Any]) -> Budget:
     """Return the budget of a state, and refuse fields that are not possible."""
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in json.items()}
+
+    def field(name: str, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return Schedule.from_json(name, value) if name in _SCHEDULED else tuple(value)
+
     try:
-        return Budget(**fields)
+        return Budget(**{name: field(name, value) for name, value in json.items()})
     except (ConfigError, TypeError) as error:
         raise CheckpointError(f"the state's 'minibatch_size' is {dict(json)!r:.200}: {error}", saved=json) from error
+
+
+# Limits that change with the position.
+
+
+def size_at(size: Size, position: int) -> Size:
+    """Return the size of minibatches that begin at a position."""
+    return size.at(position) if isinstance(size, Budget) else size
+
+
+def scheduled_limits(size: Size, positions: npt.NDArray[np.uint64]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the value at each position of each limit that changes.
+
+    Example:
+        >>> scheduled_limits(Budget(samples={0: 64, 1000: 128}), np.array([0, 500], np.uint64))
+        {'samples': array([64, 96])}
+    """
+    schedules = size.schedules if isinstance(size, Budget) else {}
+    return {name: _core.scheduled(of_one, positions).astype(np.int64) for name, of_one in schedules.items()}
+
+
+def check_schedules(former: Size, size: Size, position: int) -> None:
+    """Refuse a schedule that differs before a position from that of the former reads.
+
+    Example:
+        >>> check_schedules(Budget(samples={0: 64, 1000: 128}), Budget(samples={0: 64, 1000: 128, 2000: 64}), 1500)
+        >>> check_schedules(Budget(samples={0: 64, 1000: 128}), Budget(samples=96), 1500)
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: samples differs from the former reads between positions 0 and 1000: \
+64 to 128 there, 96 to 96 here; a schedule can change from position 1500 on
+    """
+    if not isinstance(former, Budget) or not isinstance(size, Budget):
+        return
+    for name in {**former.schedules, **size.schedules}:
+        of_both = [getattr(of_one, name) for of_one in (former, size)]
+        if None in of_both:
+            raise ConfigError(f"{name} is {of_both[1]}, but the former reads had {of_both[0]}", key=name)
+        both = [of if isinstance(of, Schedule) else Schedule((0,), (of,)) for of in of_both]
+        inner = {point for of in both for point in of.points if 0 < point < position}
+        for begin, end in itertools.pairwise(sorted({0, *inner, position})):
+            # A line is known by two values. With steps, the end may have the next value.
+            last = end - 1 if "steps" in (both[0].between, both[1].between) else end
+            was, now = ([of.at(begin), of.at(last)] for of in both)
+            if was != now:
+                texts = [f"{math.floor(of[0])} to {math.floor(of[1])}" for of in (was, now)]
+                where = f"between positions {begin} and {end}: {texts[0]} there, {texts[1]} here"
+                advice = f"a schedule can change from position {position} on"
+                raise ConfigError(f"{name} differs from the former reads {where}; {advice}", key=name)

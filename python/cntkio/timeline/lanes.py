@@ -166,6 +166,9 @@ NO_WINDOW = {"window_in_chunks": 0, "window_in_samples": 0}
 
 def share_of_lane(budget: Budget, num_lanes: int) -> Budget:
     """Return the budget of a lane's share of a minibatch."""
+    if budget.schedules:
+        name, why = next(iter(budget.schedules)), "lanes reach a position at different steps"
+        raise ConfigError(f"lanes and a table of {name} exclude each other: {why}; give a number", key=name)
     if budget.buckets or budget.balance is not None:
         name = "buckets" if budget.buckets else "balance"
         why = "each lane has pools of its own, so a minibatch has sequences of several pools"

@@ -271,11 +271,9 @@ class MixedTimeline:
                 return page, page.numbers[self.at], run.between(page.cursors[0].position, run.end)
             self.at = page.cursors[-1]  # everything in it was left out
 
-    def _kept(self, run: _Run, budget: Budget) -> npt.NDArray[np.intp]:
-        """Return the indices of the sequences that are neither left out nor dropped by the budget."""
-        if budget.oversize != "drop" and self._omissions is None:
-            return np.arange(len(run.lengths))
-        kept = run.lengths <= (budget.longest if budget.oversize == "drop" else LARGEST_WORD)
+    def _kept(self, run: _Run, longest: int) -> npt.NDArray[np.intp]:
+        """Return the indices of the sequences that are neither left out nor longer than `longest`."""
+        kept = run.lengths <= longest
         return np.flatnonzero(
             kept
             if self._omissions is None
@@ -285,27 +283,32 @@ class MixedTimeline:
     def _cut(self, position: int, budget: Budget) -> _Page:
         """Cut the next page."""
         core = budget.for_core()
+        longest = core.longest_at(position)
         if budget.pool is None:
             count = _LEAST_RUN
             while True:
                 run, is_end = self.run(position, count)
-                kept = self._kept(run, budget)
-                order, loads, bounds = core.batches(run.lengths[kept], 0)
+                kept = self._kept(run, longest)
+                order, loads, bounds = core.batches(run.lengths[kept], 0, position)
                 if is_end or len(bounds) > 2:
                     break
                 count = 2 * max(len(run.lengths), 1)  # the only minibatch may continue after the run
             after = position + len(run.lengths)
-            # Sequences after the run may belong to the last minibatch, so it is left to the next page.
-            if not is_end:
+            # Sequences after the run may belong to the last minibatch, so it is left to the next page. If limits change
+            # with the position, the page has a single minibatch.
+            if budget.schedules and len(bounds) > 1:
+                bounds = bounds[:2]
+            elif not is_end:
                 bounds = bounds[:-1]
+            if (not is_end or budget.schedules) and len(bounds) > 1 and bounds[-1] < len(kept):
                 after = position + int(kept[bounds[-1]])
             cursors = [Cursor(position + first) for first in kept[bounds[:-1]].tolist()]
             # A page begins at the timeline's position, even if its first sequences are dropped.
             cursors[:1] = [Cursor(position)] * bool(cursors)
         else:
-            run = self._pool(position, budget, budget.pool)
-            kept = self._kept(run, budget)
-            order, loads, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64)
+            run = self._pool(position, budget, budget.pool, longest)
+            kept = self._kept(run, longest)
+            order, loads, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64, position)
             after = run.end
             # The pool's end is in the state, because weights change there. A pool that has not begun is only a
             # position.
@@ -315,13 +318,13 @@ class MixedTimeline:
         numbers = {cursor: number for number, cursor in enumerate(cursors)}
         return _Page(indices, loads, bounds, [*cursors, Cursor(after)], ends, numbers)
 
-    def _pool(self, position: int, budget: Budget, size: int) -> _Run:
+    def _pool(self, position: int, budget: Budget, size: int, longest: int) -> _Run:
         """Return the sequences of a pool. It ends before the sequence that would exceed its size."""
         # Another sequence shows that the pool is complete. The size may be far above the number of sequences.
         count = min(size, 1 << 20) + 1
         while True:
             run, is_end = self.run(position, count)
-            kept = self._kept(run, budget)
+            kept = self._kept(run, longest)
             amounts = np.cumsum(run.lengths[kept] if budget.pool_unit == "samples" else np.ones(len(kept), np.int64))
             num_in_pool = max(int(np.searchsorted(amounts, size, side="right")), 1)
             if num_in_pool < len(kept):
@@ -333,7 +336,7 @@ class MixedTimeline:
     def _mode_for(self, size: Size, partition: Partition, rounds_to_pass: int | None = None) -> ReadMode:
         if self._mode is None or (size, partition) != self._settings:
             check_request(about_samples(size), Limits())
-            check_change(self._settings, size, partition, self.at.batch)
+            check_change(self._settings, size, partition, self.at)
             num_shares = partition.num_shares
             if isinstance(size, Budget):
                 budget = size.share(num_shares)

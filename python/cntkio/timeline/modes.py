@@ -22,7 +22,7 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
-from cntkio.timeline.budget import NO_LIMIT, Budget, Size
+from cntkio.timeline.budget import NO_LIMIT, Budget, Size, check_schedules, size_at
 from cntkio.timeline.fields import below
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, Selection
@@ -234,22 +234,34 @@ def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, i
         raise ConfigError(f"deal='chunk' needs a randomized order: {why}; use deal='length'", key="deal")
 
 
-def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition) -> bool:
-    """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way."""
+def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition, position: int) -> bool:
+    """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way.
+
+    Limits may change after the position, where the next minibatch begins.
+    """
     # Only global partitions have `of_workers`; the reads of all others depend on their index and count.
-    if settings is None or size != settings[0] or None in (partition.of_workers, settings[1].of_workers):
+    if settings is None or None in (partition.of_workers, settings[1].of_workers):
         return False
-    return (partition.rounds, partition.num_lanes) == (settings[1].rounds, settings[1].num_lanes)
+    is_same_size = size == settings[0] or size_at(size, position) == size_at(settings[0], position)
+    return is_same_size and (partition.rounds, partition.num_lanes) == (settings[1].rounds, settings[1].num_lanes)
 
 
 def check_change(
-    settings: tuple[Size, Partition] | None, size: Size, partition: Partition, batch: int, of_pool: str = ""
+    settings: tuple[Size, Partition] | None, size: Size, partition: Partition, cursor: Cursor, of_pool: str = ""
 ) -> None:
-    """Refuse a change of size or partition after `batch` minibatches of a pool; `of_pool`: how many it has, in words.
+    """Refuse a change of size or partition inside a pool, and of what a schedule says about former reads.
 
-    The `settings` are size and partition of the last read; None: the timeline has moved since.
+    Args:
+        settings: Size and partition of the last read; None: the timeline has moved since.
+        cursor: Where the next read begins.
+        of_pool: How many minibatches the pool has, in words.
     """
-    if settings is not None and batch and not is_same_deal(settings, size, partition):
+    if settings is None:
+        return
+    batch = cursor.batch
+    # A pool that has begun has the values at its beginning.
+    check_schedules(settings[0], size, cursor.position + (batch > 0))
+    if batch and not is_same_deal(settings, size, partition, cursor.position):
         if settings[1].num_lanes:
             why = "the other global minibatches of the sweep depend on the size and on the lanes"
             message = f"size or lanes change after step {batch} of a sweep: {why}; change them where a sweep ends"
@@ -526,8 +538,9 @@ class Budgets:
             raise ConfigError(message, key="oversize")
         if longest not in self._warned:
             self._warned.add(longest)
-            message = "the budget drops %d of %d sequences in each sweep: they are longer than %d samples"
-            logger.warning(message, num_oversize, len(lengths), longest)
+            drops = "drops up to" if share.schedules else "drops"
+            message = "the budget %s %d of %d sequences in each sweep: they are longer than %d samples"
+            logger.warning(message, drops, num_oversize, len(lengths), longest)
 
     @staticmethod
     def _check_full(num_in_sweep: int, share: Budget, partition: Partition) -> None:
@@ -536,13 +549,14 @@ class Budgets:
             why = "the last round of a sweep is cut so that each partition gets a minibatch; use a GlobalPartition"
             raise ConfigError(f"drop_last and balanced partitions exclude each other: {why}", key="drop_last")
         # With other limits, the order of the sequences decides whether a minibatch is full.
-        if share.sequences is None or share.samples is not None or share.padded is not None:
+        samples, sequences, padded, *_ = share.numbers()
+        if sequences is None or samples is not None or padded is not None:
             return
         where, num_sequences = "sweep", num_in_sweep
         if share.pool is not None and share.pool_unit == "sequences" and share.pool < num_in_sweep:
             where, num_sequences = "pool", share.pool
-        if num_sequences < share.sequences:
-            why = f"a {where} has {num_sequences} sequences, and a minibatch of a partition needs {share.sequences}"
+        if num_sequences < sequences:
+            why = f"a {where} has {num_sequences} sequences, and a minibatch of a partition needs {sequences}"
             advice = "make the minibatches smaller, or leave out drop_last"
             raise ConfigError(f"drop_last leaves out all minibatches: {why}; {advice}", key="drop_last")
 

@@ -376,7 +376,8 @@ class Timeline(_Modes):
         """
         # All checks come before the first change, so that a refused request changes nothing.
         check_request(about_samples(size), self._course.limits)
-        check_change(self._settings, size, partition, self._cursor.batch, f" of the {self._reader.num_batches}")
+        cursor = self._cursor
+        check_change(self._settings, size, partition, cursor, f" of the {self._reader.num_batches}")
         if self._is_randomized and self.end > _LARGEST_POSITION:
             key = "max_sweeps" if self._course.limits.max_samples is None else "max_samples"
             message = f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1"
@@ -413,14 +414,14 @@ class Timeline(_Modes):
                 mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, size)
         self._leave_ahead()
         # The call would empty the slots and restart the count, but the same global minibatches continue.
-        if not is_same_deal(self._settings, size, partition):
+        if not is_same_deal(self._settings, size, partition, cursor.position):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._turns, self._ahead = (size, partition), mode, ahead or turns, ahead
         self._lanes = lanes
 
     def _place(self, lanes: LaneReads, size: Size, partition: Partition) -> None:
         """Let reads in lanes begin at the position of the timeline."""
-        if self._lanes is not None and is_same_deal(self._settings, size, partition):
+        if self._lanes is not None and is_same_deal(self._settings, size, partition, self.position):
             lanes.go_to(self._cursor)
         elif self._settings is not None and self.position % self.num_samples:
             why = "an order in lanes begins where a sweep does"

@@ -172,7 +172,10 @@ class MinibatchDataset(Displayed, WatchedDataset):
         size, (_, world_size) = self.minibatch_size, self._rank()
         if self.layout != "rows" or not isinstance(size, Budget) or size.rows is None:
             return TensorMinibatch(minibatch, self.layout, self.device)
-        num_rows = _rows_of_rank(size.rows, world_size, self.lanes, is_global=self.partition == "global")
+        # A table has no one number of rows: each minibatch has as many as it fills.
+        num_rows = None
+        if isinstance(size.rows, int):
+            num_rows = _rows_of_rank(size.rows, world_size, self.lanes, is_global=self.partition == "global")
         return in_rows(minibatch, row_length_of(size), num_rows, self.device, self._slice)
 
     def _description(self) -> Description:

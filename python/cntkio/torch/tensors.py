@@ -358,7 +358,7 @@ def convert(
 
 
 def in_rows(
-    minibatch: Minibatch, length: int, rows: int, device: Any = None, part: tuple[int, int] = (0, 1)
+    minibatch: Minibatch, length: int, rows: int | None, device: Any = None, part: tuple[int, int] = (0, 1)
 ) -> TensorMinibatch[torch.Tensor]:
     """Return the arrays of `cntkio.packed` as tensors, by the names of streams and of attributes of `PackedRows`.
 

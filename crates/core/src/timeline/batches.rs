@@ -41,6 +41,28 @@ impl Limits {
         Self { samples: u64::MAX, sequences: u64::MAX, padded: u64::MAX, quadratic: 0, longest, only_full: false }
     }
 
+    /// The same limits, and sequences that exceed one of them by themselves are left out. `buckets` are those of a
+    /// pool.
+    #[must_use]
+    pub fn dropping(self, buckets: &[u32]) -> Self {
+        let (by_samples, mut by_area) = (self.heaviest(self.samples), self.heaviest(self.padded));
+        if !buckets.is_empty() {
+            by_area = buckets.iter().copied().filter(|&bound| bound <= by_area).max().unwrap_or(0);
+        }
+        Self { longest: self.longest.min(by_samples).min(by_area), ..self }
+    }
+
+    /// The largest length that counts as at most `limit` samples.
+    fn heaviest(self, limit: u64) -> u32 {
+        // Between these two, the first length that is too heavy, or 2^32.
+        let (mut fits, mut too_heavy) = (0_u64, 1 << 32);
+        while too_heavy - fits > 1 {
+            let middle = fits + (too_heavy - fits) / 2;
+            *(if self.weight(middle as u32) <= limit { &mut fits } else { &mut too_heavy }) = middle;
+        }
+        fits as u32
+    }
+
     /// Samples as which a sequence counts.
     #[inline]
     fn weight(self, length: u32) -> u64 {

@@ -22,6 +22,7 @@
 use super::batches::{Batches, Limits, Pool, Tally, batches};
 use super::generator::Remainder;
 use super::plan::{Randomization, Span, SweepPlan};
+use super::schedule::Schedules;
 use super::shuffle::{Located, SweepOrder};
 use super::{MOST_READS_PASSED, Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
 use crate::lengths::Lengths;
@@ -60,6 +61,17 @@ impl Request {
     fn longest(&self) -> u32 {
         self.limits.map_or(u32::MAX, |limits| limits.longest)
     }
+}
+
+/// How the order is cut into minibatches.
+#[derive(Debug, Clone, Copy)]
+pub struct Minibatches<'a> {
+    /// The limits of a minibatch.
+    pub request: Request,
+    /// The pools from which minibatches come; `None`: they have consecutive sequences.
+    pub pool: Option<&'a Pool>,
+    /// The limits that change with the position; `None`: no limit does.
+    pub schedules: Option<&'a Schedules>,
 }
 
 /// The end of a read.
@@ -353,27 +365,31 @@ impl Reader {
     pub fn read_minibatch(
         &mut self,
         table: Table,
-        request: Request,
-        pool: Option<&Pool>,
+        minibatches: Minibatches<'_>,
         out: &mut Vec<Delivered>,
         pause: &mut Pause,
     ) -> Result<Outcome, Stopped> {
-        let mut read = |reader: &mut Self, out: &mut _| match pool {
-            None => reader.read(table, request, out, pause),
-            Some(pool) => reader.read_pooled(table, request, pool, out, pause),
+        let Minibatches { request, pool, schedules } = minibatches;
+        let mut read = |reader: &mut Self, out: &mut _| match (schedules, request.limits) {
+            (Some(schedules), Some(limits)) => {
+                let (limits, pool) = schedules.at(limits, pool, reader.cursor.position);
+                let request = Request { limits: Some(limits), ..request };
+                reader.read_by_limits(table, request, pool.as_ref(), out, pause)
+            }
+            _ => reader.read_by_limits(table, request, pool, out, pause),
         };
         let mut outcome = read(self, out)?;
         let only_full = request.limits.is_some_and(|limits| limits.only_full);
-        if !only_full && (self.left_out.is_none() || request.limits.is_none()) {
+        if !only_full && schedules.is_none() && (self.left_out.is_none() || request.limits.is_none()) {
             return Ok(outcome);
         }
         // `only_full` leaves the remainder of a pool or a sweep out, and what follows it may be a full minibatch. The
-        // rest of a sweep may also consist of sequences that are left out.
-        let begin = self.cursor.position;
+        // rest of a sweep may also consist of sequences that are left out. Later limits may take them.
+        let begin = self.cursor.position.max(schedules.map_or(0, Schedules::last));
         while outcome.is_empty && !outcome.ended {
             outcome = read(self, out)?;
             // After a whole sweep without a full minibatch the data end, because the loop might not.
-            outcome.ended |= outcome.is_empty && self.cursor.position - begin > self.num_samples();
+            outcome.ended |= outcome.is_empty && self.cursor.position.saturating_sub(begin) > self.num_samples();
         }
         // The last delivered minibatch of a sweep carries the flag, so this looks for another minibatch before the end.
         let (after, previous, num_delivered) = (self.cursor, self.previous, out.len());
@@ -388,6 +404,20 @@ impl Reader {
             (outcome.end_of_sweep, outcome.ended) = (ahead.end_of_sweep, ahead.ended);
         }
         Ok(outcome)
+    }
+
+    fn read_by_limits(
+        &mut self,
+        table: Table,
+        request: Request,
+        pool: Option<&Pool>,
+        out: &mut Vec<Delivered>,
+        pause: &mut Pause,
+    ) -> Result<Outcome, Stopped> {
+        match pool {
+            None => self.read(table, request, out, pause),
+            Some(pool) => self.read_pooled(table, request, pool, out, pause),
+        }
     }
 
     /// Append the sequences of a read.
@@ -516,13 +546,12 @@ impl Reader {
     pub fn pass(
         &mut self,
         table: Table,
-        request: Request,
-        pool: Option<&Pool>,
+        minibatches: Minibatches<'_>,
         most: u64,
         until: u64,
         pause: &mut Pause,
     ) -> Result<u64, Stopped> {
-        let mut num_passed = self.jump(table, request, most, until);
+        let mut num_passed = self.jump(table, minibatches.request, most, until);
         // The caller may then see that the rest is too long.
         let most = most.min(num_passed.saturating_add(MOST_READS_PASSED));
         let mut out = Vec::new();
@@ -530,7 +559,7 @@ impl Reader {
             let before = self.cursor;
             out.clear();
             // A read that ends after `until` is not passed: the caller reads it.
-            let outcome = self.read_minibatch(table, request, pool, &mut out, pause)?;
+            let outcome = self.read_minibatch(table, minibatches, &mut out, pause)?;
             if (outcome.is_empty && outcome.ended) || self.cursor.position > until {
                 self.rewind(before);
                 break;

@@ -1,0 +1,210 @@
+"""Budgets whose limits change with the position. (docs/schedules.md)"""
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+from cntkio import BalancedPartition, Budget, GlobalPartition, Partition
+from cntkio.timeline import Timeline, Window
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from slow.batches import budget_at, is_taken, keeps, scheduled_batches
+from slow.timeline import sweep_order
+from support.elastic import require_same_minibatches
+from support.rounds import rounds
+from support.twister import WORD
+
+properties = settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck), deadline=None)
+Chunks = list[list[int]]
+Found = list[tuple[list[int], bool]]
+
+some_chunks = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=8)
+some_seeds = st.sampled_from([0, 1, 7, 2**64 - 1])
+
+
+class Scheduled:
+    """A budget, and what its slow twin needs."""
+
+    def __init__(self, limits: dict[str, Any], tables: dict[str, dict[int, int]], between: Any) -> None:
+        self.limits, self.tables, self.between = limits, tables, between
+        self.budget = Budget(**limits, **tables, between=between)
+
+    def at(self, position: int, count: int = 1) -> Budget:
+        """Return the budget of one of `count` partitions at a position."""
+        divided = {"samples", "sequences", "padded", "rows"}
+        parts = {name: count if name in divided else 1 for name in (*self.limits, *self.tables)}
+        tables = {
+            name: {at: value // parts[name] for at, value in table.items()} for name, table in self.tables.items()
+        }
+        limits = {name: value // count if name in divided and value else value for name, value in self.limits.items()}
+        return budget_at(limits, tables, self.between, position)
+
+    def __repr__(self) -> str:
+        return repr(self.budget)
+
+
+@st.composite
+def some_budgets(draw: st.DrawFn, count: int = 1, can_drop_last: bool = False, oversize: str = "") -> Scheduled:
+    limits: dict[str, Any] = {"drop_last": can_drop_last and draw(st.booleans())}
+    limits["oversize"] = oversize or draw(st.sampled_from(["alone", "drop"]))
+    tables: dict[str, dict[int, int]] = {}
+
+    def some_limit(name: str, least: int, most: int) -> None:
+        values = st.integers(least, most).map(lambda value: count * value if name != "max_length" else value)
+        if draw(st.integers(0, 2)):
+            table = draw(st.dictionaries(st.integers(0, 160), values, min_size=2, max_size=4))
+            if len(set(table.values())) > 1:
+                tables[name] = table
+                return
+        limits[name] = draw(values)
+
+    if draw(st.integers(0, 4)) == 0:
+        some_limit("rows", 1, 4)
+        limits |= {"row_length": draw(st.integers(4, 20)), "oversize": "drop", "pool": draw(st.integers(1, 30))}
+    else:
+        for name, least, most in (("samples", 1, 40), ("sequences", 1, 6), ("padded", 1, 40)):
+            if draw(st.booleans()):
+                some_limit(name, least, most)
+        if not {"samples", "sequences", "padded"} & {*limits, *tables}:
+            some_limit("samples", 1, 40)
+        if {"samples", "padded"} & {*limits, *tables}:
+            limits["quadratic"] = draw(st.none() | st.integers(1, 20))
+        if draw(st.booleans()):
+            limits["pool"] = draw(st.integers(1, 30))
+            limits["pool_unit"] = draw(st.sampled_from(["sequences", "samples"]))
+            limits["buckets"] = tuple(draw(st.sets(st.integers(1, 9), max_size=3)))
+    if limits["oversize"] == "drop" and draw(st.booleans()):
+        some_limit("max_length", 1, 9)
+    return Scheduled(limits, tables, draw(st.sampled_from(["linear", "steps"])) if tables else "linear")
+
+
+def make(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
+    lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
+    return Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, **{"max_sweeps": 2, **options})
+
+
+def read_all(timeline: Timeline, budget: Any, partition: Partition, most: int = 1) -> Found:
+    found: Found = []
+    while (reads := timeline.read_several(budget, partition, most)) is not None:
+        found += [
+            (reads.selection.sequences[first:last].tolist(), end)
+            for (first, last), end in zip(itertools.pairwise(reads.bounds), reads.ends_of_sweep, strict=True)
+        ]
+        assert len(found) < 1000
+    return found
+
+
+def window_for(case: Scheduled, chunks: Chunks, is_random: bool) -> Window | None:
+    return Window(len(chunks), "chunks") if is_random or case.budget.pool else None
+
+
+def is_possible(chunks: Chunks, case: Scheduled, count: int = 1) -> bool:
+    """Return whether each partition surely has a sequence to deliver in each sweep, at the smallest limits."""
+    share = case.budget.share(count)
+    num_sequences, [_, sequences, *_] = sum(map(len, chunks)), share.numbers()
+    if share.drop_last and share.sequences is not None and share.samples is None and share.padded is None:
+        if share.pool is not None and share.pool_unit == "sequences":
+            num_sequences = min(num_sequences, share.pool)
+        if num_sequences < (sequences or 0):
+            return False
+    longest = share.longest if share.oversize == "drop" else 9
+    return sum(length <= longest for chunk in chunks for length in chunk) >= count
+
+
+@properties
+@given(chunks=some_chunks, seed=some_seeds, is_random=st.booleans(), count=st.integers(1, 3), data=st.data())
+def test_minibatches_are_those_of_the_slow_twin(
+    chunks: Chunks, seed: int, is_random: bool, count: int, data: st.DataObject
+) -> None:
+    partition = Partition(data.draw(st.integers(0, count - 1)), count)
+    case = data.draw(some_budgets(count, can_drop_last=True))
+    if not is_possible(chunks, case, count) or partition.index >= len(chunks):
+        return
+    window = window_for(case, chunks, is_random or count > 1)
+    found = read_all(make(chunks, window, seed=seed), case.budget, partition, data.draw(st.integers(1, 5)))
+    lengths = [length for chunk in chunks for length in chunk]
+    orders = [
+        [(0, at) for at in range(len(lengths))] if window is None else
+        sweep_order(chunks, window.size, window.unit, (seed + sweep) % WORD) for sweep in range(2)
+    ]  # fmt: skip
+    own = [[rank % count == partition.index for rank, _ in order] for order in orders]
+    sequences = [[sequence for _, sequence in order] for order in orders]
+    expected = scheduled_batches(lambda at: case.at(at, count), lengths, sequences, own, seed)
+    assert [minibatch for minibatch, _ in found if minibatch] == expected
+
+
+@properties
+@given(chunks=some_chunks, seed=some_seeds, count=st.integers(1, 3), kind=st.sampled_from("cbgow"), data=st.data())
+def test_a_state_continues_in_a_new_timeline(
+    chunks: Chunks, seed: int, count: int, kind: str, data: st.DataObject
+) -> None:
+    case = data.draw(some_budgets(count, can_drop_last=kind != "b"))
+    index = data.draw(st.integers(0, count - 1))
+    if not is_possible(chunks, case, count if kind in "cb" else 1):
+        return
+    partition: Partition = {
+        "c": Partition(index, count),
+        "b": BalancedPartition(index, count, data.draw(st.sampled_from(["drop", "repeat"]))),
+        "g": GlobalPartition(index, count, data.draw(st.sampled_from(["length", "area"]))),
+        "o": GlobalPartition(index, count, "chunk" if case.budget.rows is None else "length"),
+        "w": GlobalPartition(index, count, "length", "empty", data.draw(st.integers(0, 1)), 2),
+    }[kind]
+    options: dict[str, Any] = {
+        "window": window_for(case, chunks, kind == "o" or data.draw(st.booleans())), "seed": seed,
+        "loads_parts": data.draw(st.booleans()),
+    }  # fmt: skip
+    timeline = make(chunks, **options)
+    steps, states = list[Any](), list[Any]()
+    while (selection := timeline.read(case.budget, partition)) is not None:
+        steps.append((selection.sequences.tolist(), selection.end_of_sweep))
+        states.append(json.loads(json.dumps(timeline.state())))
+        assert len(steps) < 1000
+    assert read_all(make(chunks, **options), case.budget, partition, 7) == steps
+    for at in range(len(steps)):
+        again = make(chunks, **options)
+        again.load_state(states[at])
+        assert read_all(again, case.budget, partition) == steps[at + 1 :]
+        passed = make(chunks, **options)
+        if passed.pass_over(case.budget, partition, at + 1, 2**64 - 1) == at + 1:
+            assert read_all(passed, case.budget, partition) == steps[at + 1 :]
+
+
+@properties
+@given(chunks=some_chunks, seed=some_seeds, counts=st.lists(st.integers(1, 4), min_size=2, max_size=4), data=st.data())
+def test_global_minibatches_do_not_depend_on_the_number_of_ranks(
+    chunks: Chunks, seed: int, counts: list[int], data: st.DataObject
+) -> None:
+    case = data.draw(some_budgets(can_drop_last=True))
+    if not is_possible(chunks, case):
+        return
+    window = window_for(case, chunks, data.draw(st.booleans()))
+    whole = read_all(make(chunks, window, seed=seed), case.budget, Partition())
+    require_same_minibatches(lambda: make(chunks, window, seed=seed, loads_parts=True), case.budget, counts, whole)
+
+
+@properties
+@given(chunks=some_chunks, seed=some_seeds, count=st.integers(1, 3), is_global=st.booleans(), data=st.data())
+def test_ranks_deliver_each_sequence_that_is_short_enough_once(
+    chunks: Chunks, seed: int, count: int, is_global: bool, data: st.DataObject
+) -> None:
+    case = data.draw(some_budgets(count))
+    if not is_possible(chunks, case, 1 if is_global else count):
+        return
+    window = window_for(case, chunks, data.draw(st.booleans()))
+    lengths = [length for chunk in chunks for length in chunk]
+    found = list[int]()
+    for index in range(count):
+        partition = GlobalPartition(index, count) if is_global else BalancedPartition(index, count, "drop")
+        timeline, begin = make(chunks, window, seed=seed, max_sweeps=1), 0
+        while (selection := timeline.read(case.budget, partition)) is not None:
+            own = [lengths[sequence] for sequence in selection.sequences.tolist()]
+            found += selection.sequences.tolist()
+            if is_global and own and case.budget.oversize == "drop":
+                assert keeps(case.at(begin), own) and all(is_taken(case.at(begin), length) for length in own)
+            begin = timeline.position
+    assert len(found) == len(set(found))
+    if case.budget.oversize == "alone" and is_global:
+        assert sorted(found) == list(range(len(lengths)))
+    if is_global:  # what was left out is too long for the limits somewhere in the sweep
+        assert all(lengths[sequence] > case.budget.longest for sequence in {*range(len(lengths))} - {*found})
