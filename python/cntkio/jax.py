@@ -279,7 +279,7 @@ def _shape_of_bucket(whole: Budget, partition: Partition, minibatch: Mapping[Any
     index = next(index for index, steps in enumerate(budget.buckets) if steps >= longest)
     steps, shortest = budget.buckets[index], (0, *budget.buckets)[index] + 1
     # A bucket has the sequences above the next smaller bucket, and `samples` counts them without padding.
-    # One shape for the whole run: with limits that change, that of the largest.
+    # If limits change, the largest give the shape of the whole run.
     most_samples, most_sequences, most_padded, *_ = budget.numbers()
     limits = ((most_padded, steps), (most_samples, shortest))
     weights = [length + (length * length // budget.quadratic if budget.quadratic else 0) for _, length in limits]

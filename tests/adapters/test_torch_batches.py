@@ -85,6 +85,25 @@ def test_a_state_of_another_budget_is_refused(tmp_path: Path) -> None:
         make(tmp_path, Budget(padded=41, pool=30)).load_state_dict(dataset.state_dict())
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_state_takes_a_schedule_that_changes_after_it(tmp_path: Path, num_workers: int) -> None:
+    former, later = {0: 20, 100: 40}, {0: 20, 100: 40, 150: 80}
+    dataset = make(tmp_path, Budget(padded=former), partition="global")
+    minibatches = iter(DataLoader(dataset, None, num_workers=num_workers))
+    for _ in range(3):
+        next(minibatches)
+    state = json.loads(json.dumps(dataset.state_dict()))
+    whole = keys(make(tmp_path, Budget(padded=later), partition="global"))
+    again = make(tmp_path, Budget(padded=later), partition="global")
+    again.load_state_dict(state)
+    assert keys(DataLoader(again, None, num_workers=num_workers)) == whole[3:]
+    for other in (Budget(padded={0: 30, 100: 40}), Budget(padded=30)):
+        with pytest.raises(CheckpointError, match="padded differs from the former reads between positions 0 and"):
+            make(tmp_path, other, partition="global").load_state_dict(state)
+    with pytest.raises(CheckpointError, match="minibatch_size: saved"):
+        make(tmp_path, Budget(padded=former, pool=20), partition="global").load_state_dict(state)
+
+
 def test_joined_minibatches_are_refused_with_a_budget(tmp_path: Path) -> None:
     dataset = make(tmp_path, partition="global", remainder="merge", rank=0, world_size=2)
     with pytest.raises(ConfigError, match="remainder='merge' and a Budget"):
@@ -197,6 +216,14 @@ def test_the_layout_of_rows_gives_each_rank_its_rows_in_one_shape(tmp_path: Path
             assert minibatch["cu_seqlens"].dtype == torch.int32 and minibatch["cu_seqlens"][-1] == 2 * 16
     dataset = make(tmp_path, budget, layout="rows", rank=1, world_size=3, partition="balanced")
     assert all(minibatch["x"].shape[:2] == (1, 16) for minibatch in dataset)
+
+
+def test_a_table_of_rows_gives_as_many_rows_as_are_filled(tmp_path: Path) -> None:
+    budget = Budget(rows={0: 2, 100: 4}, row_length=10, pool=20, between="steps")
+    shapes = [[minibatch["segment_ids"].shape for minibatch in make(tmp_path, budget, layout="rows", rank=rank,
+               world_size=2)] for rank in range(2)]  # fmt: skip
+    assert {shape[1] for of_rank in shapes for shape in of_rank} == {10}
+    assert shapes[0][0] == shapes[1][0] == (1, 10) and max(shapes[0]) == max(shapes[1]) == (2, 10)
 
 
 def test_the_layout_of_rows_needs_rows_and_free_names(tmp_path: Path) -> None:

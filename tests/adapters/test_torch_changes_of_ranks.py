@@ -89,6 +89,8 @@ SIZES: dict[str, Any] = {
     "buckets": Budget(padded=48, pool=40, buckets=(3, 6)),
     "rows": Budget(rows=6, row_length=8, pool=30),
     "attention": Budget(samples=40, pool=30, balance="attention"),
+    "schedule": Budget(padded={0: 12, 90: 40}, max_length={0: 3, 60: 6}, oversize="drop"),
+    "scheduled pool": Budget(samples={0: 12, 90: 40}, pool=12, between="steps"),
 }
 
 

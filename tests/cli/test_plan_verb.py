@@ -182,6 +182,27 @@ def test_a_table_has_the_steps_of_all_ranks_and_sweeps(name: str, capsys: pytest
     assert sum(table["end_of_sweep"]) == 8 and len(delivered[0]["step"]) == index + 1
 
 
+def test_limits_that_change_are_in_the_table_and_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    setting = ["--minibatch-size", "0:40,600:120", "--max-length", "0:3,900:9", "--pool", "20", "--ranks", "2"]
+    setting += ["--deal", "global", "--window", "100"]
+    more = ["--sweeps", "3", "--table", "a.json", "--html", "a.html", "--compare", "padded=0:40,600:90,between=steps"]
+    found = planned(*setting, *more[:-2], capsys=capsys)["plans"][0]
+    assert found["minibatch_size"] == {"0": 40, "600": 120} and found["num_left_out"] > 0
+    table, page = json.loads(Path("a.json").read_text()), Path("a.html").read_text()
+    budget = Budget(samples={0: 40, 600: 120}, max_length={0: 3, 900: 9}, oversize="drop", pool=20)
+    starts = [0, *table["position"]]
+    assert table["limit of samples"][:20] == [budget.at(start).samples for start in starts[:20]]
+    assert table["limit of max_length"][:20] == [budget.at(start).max_length for start in starts[:20]]
+    assert "limit of samples, over all planned sweeps" in page and "limit of max_length" in page
+    assert planned(*setting, *more[-2:], capsys=capsys)["plans"][1]["padded"] == {"0": 40, "600": 90}
+    step = planned(*setting, "--step", "3", capsys=capsys, verb="explain")
+    assert step["samples"] == table["samples"][3]
+    for text in ("0:40,", "0:40,0:50", "40:x", "-1"):
+        with pytest.raises(SystemExit):
+            main(["plan", "a.ctf", "--minibatch-size", text])
+        assert "a table such as 0:4096,10000:8192" in capsys.readouterr().err
+
+
 def table_of(name: str) -> dict[str, list[Any]]:
     table = pq.read_table(name) if name.endswith("parquet") else feather.read_table(name)
     columns: dict[str, list[Any]] = table.to_pydict()
@@ -196,6 +217,8 @@ def table_of(name: str) -> dict[str, list[Any]]:
         (["--balance", "attention"], "balance needs a pool"),
         (["--balance", "attention", "--pool", "9", "--cost", "3"], "such as 4096:1"),
         (["--balance", "attention", "--pool", "9", "--ranks", "2"], "use GlobalPartition"),
+        (["--compare", "padded=0:9,x"], "a whole number, or a table such as 0:64,10000:256"),
+        (["--between", "steps", "--pool", "9"], "of no use without a table"),
     ],
 )
 def test_tables_and_costs_that_are_not_possible_are_refused(

@@ -261,7 +261,7 @@ def scheduled_batches(
 ) -> list[list[int]]:
     """Return the minibatches of sweeps if limits change with the position. (docs/schedules.md)
 
-    A minibatch or a pool begins at the next sequence that the one before it did not take. The position counts the
+    A minibatch or a pool begins at the first sequence after the former that is taken. The position counts the
     samples of all sequences before it, or the sequences.
     """
     steps = [1] * len(lengths) if counts_sequences else lengths

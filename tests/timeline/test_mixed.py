@@ -13,7 +13,7 @@ from cntkio.timeline.mixed import MixedTimeline
 from cntkio.timeline.weights import Weights
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from slow.batches import keeps, sweep_of_batches
+from slow.batches import keeps, scheduled_batches, sweep_of_batches
 from slow.mixtures import SlowMixture, scheduled
 from support.elastic import require_same_minibatches
 from support.rounds import rounds
@@ -46,7 +46,9 @@ def some_weights(draw: st.DrawFn, num_parts: int) -> Weights:
 
 @st.composite
 def some_sizes(draw: st.DrawFn, count: int = 1, can_drop_last: bool = False) -> Budget:
-    limits: dict[str, Any] = {draw(st.sampled_from(["samples", "padded"])): count * draw(st.integers(1, 40))}
+    some_limits = st.integers(1, 40).map(lambda limit: count * limit)
+    some_values = some_limits | st.dictionaries(st.integers(0, 60), some_limits, min_size=1, max_size=4)
+    limits: dict[str, Any] = {draw(st.sampled_from(["samples", "padded"])): draw(some_values)}
     if draw(st.booleans()):
         limits = {"rows": count * draw(st.integers(1, 3)), "row_length": draw(st.integers(9, 20)), "pool": 30}
     elif draw(st.booleans()):
@@ -114,13 +116,18 @@ def test_minibatches_equal_the_slow_ones(tables: Tables, stop: str, most: int, d
     timeline = make(tables, weights, stop)
     assert timeline.end == len(order)
     found = read(timeline, budget, Partition(), most)
-    batches = sweep_of_batches(budget, expected.lengths, order, [True] * len(order), 0)
+    own = [True] * len(order)
+    batches = (
+        scheduled_batches(budget.at, expected.lengths, [order], [own], 0, counts_sequences=True)
+        if budget.schedules
+        else sweep_of_batches(budget, expected.lengths, order, own, 0)
+    )
     assert [batch for batch, _ in found] == batches
     of_order = zip(order, ends, strict=True)
     kept = [
         end for sequence, end in of_order if budget.oversize != "drop" or keeps(budget, [expected.lengths[sequence]])
     ]
-    if budget.pool is None:
+    if budget.pool is None and not budget.schedules:
         flags = iter(kept)
         assert [end for _, end in found] == [any(list(itertools.islice(flags, len(batch)))) for batch in batches]
 
@@ -201,7 +208,7 @@ def test_balanced_partitions_have_equally_many_minibatches(tables: Tables, count
     assert len({len(of_one) for of_one in found}) == 1
     lengths = [length for table in tables for chunk in table for length in chunk]
     for batch, _ in itertools.chain(*found, *plain):
-        assert batch and (len(batch) == 1 or keeps(share, [lengths[sequence] for sequence in batch]))
+        assert batch and (len(batch) == 1 or keeps(share.extreme(max), [lengths[sequence] for sequence in batch]))
     single = read(make(tables, weights), share, Partition())
     assert sorted(batch for of_one in plain for batch, _ in of_one) == sorted(batch for batch, _ in single)
 

@@ -2,11 +2,14 @@
 
 import itertools
 import json
+import logging
 from typing import Any
 
 import numpy as np
-from cntkio import BalancedPartition, Budget, GlobalPartition, Partition
+import pytest
+from cntkio import BalancedPartition, Budget, CheckpointError, ConfigError, GlobalPartition, Partition
 from cntkio.timeline import Timeline, Window
+from cntkio.timeline.budget import check_schedules, size_from_json, size_to_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow.batches import budget_at, is_taken, keeps, scheduled_batches
@@ -206,5 +209,102 @@ def test_ranks_deliver_each_sequence_that_is_short_enough_once(
     assert len(found) == len(set(found))
     if case.budget.oversize == "alone" and is_global:
         assert sorted(found) == list(range(len(lengths)))
-    if is_global:  # what was left out is too long for the limits somewhere in the sweep
+    if is_global:  # every other sequence is too long for the limits somewhere
         assert all(lengths[sequence] > case.budget.longest for sequence in {*range(len(lengths))} - {*found})
+
+
+RAMP = Budget(samples={0: 10, 100: 30}, pool=8)
+LENGTHS = [[1, 2, 3, 4, 5, 6, 7, 8]] * 9
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"samples": {0: 10, 100: 30, 200: 90}}, None),
+        ({"samples": {0: 10, 80: 26, 90: 90}}, None),
+        ({"samples": {0: 10, 100: 30}, "sequences": 6}, None),
+        ({"samples": {0: 10, 100: 31}}, "samples differs from the former reads between positions 0 and"),
+        ({"samples": 20}, "between positions 0 and .*: 10 to .. there, 20 to 20 here; .* from position"),
+        ({"samples": {0: 10, 100: 30}, "padded": {0: 30, 90: 40}}, "padded is .*, but the former reads had None"),
+    ],
+)
+def test_a_schedule_changes_after_a_state_and_not_before(limits: dict[str, Any], message: str | None) -> None:
+    window = Window(9, "chunks")
+    for num_reads in (1, 3, 7):
+        one, other = make(LENGTHS, window), make(LENGTHS, window)
+        for _ in range(num_reads):
+            one.read(RAMP)
+        state = json.loads(json.dumps(one.state()))
+        other.load_state(state)
+        size = Budget(**limits, pool=8)
+        if message is None and (state.get("batch", 0) == 0 or "sequences" not in limits):
+            rest = read_all(other, size, Partition())
+            assert other.state()["minibatch_size"] == size_to_json(size)
+            if set(limits) == {"samples"}:  # the new run is what a run with the new schedule delivers
+                assert rest == read_all(make(LENGTHS, window), size, Partition())[num_reads:]
+        else:
+            with pytest.raises(ConfigError, match=message or "change after . of"):
+                other.read(size)
+            assert other.state() == state
+
+
+def test_steps_are_compared_up_to_the_position() -> None:
+    former = Budget(sequences={0: 2, 10: 4}, between="steps")
+    check_schedules(former, Budget(sequences={0: 2, 10: 9}, between="steps"), 10)
+    with pytest.raises(ConfigError, match="between positions 10 and 11: 4 to 4 there, 9 to 9 here"):
+        check_schedules(former, Budget(sequences={0: 2, 10: 9}, between="steps"), 11)
+    check_schedules(Budget(samples=5), Budget(samples=9), 11)
+    check_schedules(7, former, 11)
+
+
+def test_a_budget_with_tables_is_the_same_after_json() -> None:
+    budget = Budget(rows={np.int64(0): np.int64(2), 9: 4}, row_length=9, pool=7, max_length={0: 4, 90: 9})
+    json_of_budget = json.loads(json.dumps(size_to_json(budget)))
+    assert json_of_budget["rows"] == [[0, 9], [2, 4], "linear"]
+    assert size_from_json(json_of_budget) == budget and hash(budget) == hash(size_from_json(json_of_budget))
+    assert Budget(samples={5: 3, 9: 3}) == Budget(samples=3)
+    for damage in (
+        [[0, 9], [2], "linear"],
+        [[9, 0], [2, 4], "linear"],
+        [[0, 9], [2, 4], "curve"],
+        [[0], [0], "linear"],
+    ):
+        with pytest.raises(CheckpointError):
+            size_from_json({**json_of_budget, "rows": damage})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": {}}, "samples is {}"),
+        ({"samples": {-1: 5}}, "samples is {-1: 5}"),
+        ({"samples": {0: 0, 9: 5}}, "samples at position 0 is 0"),
+        ({"samples": {0: 1.5, 9: 5}}, "samples at position 0 is 1.5"),
+        ({"samples": 5, "between": "steps"}, "of no use without a table"),
+        ({"samples": {0: 5, 9: 6}, "between": "curve"}, "between"),
+        ({"samples": 5, "pool": {0: 5, 9: 6}}, "pool"),
+        ({"max_length": 5}, "needs a limit"),
+        ({"samples": 9, "max_length": 5, "oversize": "alone"}, "exclude each other"),
+    ],
+)
+def test_an_impossible_table_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Budget(**options)
+
+
+def test_sequences_that_are_too_long_somewhere_are_an_error_or_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError, match="27 of 72 sequences are longer than the 5 samples"):
+        make(LENGTHS, None).read(Budget(samples=99, max_length={0: 5, 90: 9}))
+    with caplog.at_level(logging.WARNING):
+        make(LENGTHS, None).read(Budget(samples=99, max_length={0: 5, 90: 9}, oversize="drop"))
+    assert "drops up to 27 of 72 sequences in each sweep: they are longer than 5" in caplog.text
+    with pytest.raises(ConfigError, match="drops all 72"):
+        make([[8] * 8] * 9, None).read(Budget(samples=99, max_length={0: 5, 90: 9}, oversize="drop"))
+
+
+def test_ranks_whose_sequences_come_later_are_not_at_the_end() -> None:
+    budget = Budget(samples=18, max_length={0: 1, 60: 9}, oversize="drop")
+    chunks = [[1, 5, 5], [6, 6, 6]]  # the second partition has long sequences only
+    found = read_all(make(chunks, Window(1, "chunks"), max_sweeps=4), budget, Partition(1, 2), 3)
+    assert sum(len(sequences) for sequences, _ in found) >= 5
+    assert all(sequences for sequences, _ in found)

@@ -26,7 +26,7 @@ struct LimitsOfBatch {
     padded: u64,
     /// The length whose square counts as many samples as itself; 0: squares add nothing.
     quadratic: u64,
-    /// Longer sequences are dropped, and with `drops` those that exceed another limit by themselves.
+    /// Longer sequences are dropped, and with `drops` also sequences that exceed another limit by themselves.
     longest: u32,
     drops: bool,
     /// True if minibatches that are not full are dropped.

@@ -48,9 +48,9 @@ def limit_of(text: str) -> Amount:
         return int(text)
     if not _TABLE_OF_LIMIT.fullmatch(text):
         raise ValueError(text)
-    points = [tuple(map(int, point.split(":"))) for point in text.split(",")]
-    table = dict(points)
-    if len(table) < len(points):
+    points = [point.split(":") for point in text.split(",")]
+    table = {int(position): int(value) for position, value in points}
+    if len(table) < len(points):  # a position comes twice
         raise ValueError(text)
     return table
 
@@ -67,7 +67,7 @@ class Setting(NamedTuple):
         pool: Sequences of a pool; 0: no pools.
         rows: Rows of a minibatch that are packed; 0: minibatches are not packed.
         row_length: Samples of a row.
-        max_length: Samples of the longest sequence, longer ones are left out; 0: no limit.
+        max_length: Samples of the longest sequence; longer sequences are left out. 0: no limit.
         between: How a table goes from a value to the next, as in a `Budget`.
         balance: What the ranks get in equal parts, as in a `Budget`; "": nothing.
         cost: With `balance`, the cost of a sample and of the square of a length, as "1:2"; "": that of attention.

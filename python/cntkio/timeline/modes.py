@@ -239,11 +239,12 @@ def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition:
 
     Limits may change after the position, where the next minibatch begins.
     """
-    # Only global partitions have `of_workers`; the reads of all others depend on their index and count.
-    if settings is None or None in (partition.of_workers, settings[1].of_workers):
+    if settings is None or not (size == settings[0] or size_at(size, position) == size_at(settings[0], position)):
         return False
-    is_same_size = size == settings[0] or size_at(size, position) == size_at(settings[0], position)
-    return is_same_size and (partition.rounds, partition.num_lanes) == (settings[1].rounds, settings[1].num_lanes)
+    # Only global partitions have `of_workers`; the reads of all others depend on their index and count.
+    if None in (partition.of_workers, settings[1].of_workers):
+        return partition == settings[1]
+    return (partition.rounds, partition.num_lanes) == (settings[1].rounds, settings[1].num_lanes)
 
 
 def check_change(

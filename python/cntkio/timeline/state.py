@@ -172,6 +172,11 @@ def position_of(json: Mapping[str, Any]) -> Any:
     return json.get("position")
 
 
+def position_after_reads(json: Mapping[str, Any]) -> int:
+    """Return a position above those at which the reads before a state began; a pool that has begun counts."""
+    return int(position_of(json) or 0) + ("batch" in json)
+
+
 def has_begun(json: Mapping[str, Any]) -> bool:
     """Return whether a read came before the state, so that it belongs to a size and a partition."""
     return "minibatch_size" in json

@@ -25,9 +25,19 @@ from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import CONSTANT, changing, difference
 from cntkio.timeline import GlobalPartition, Partition
-from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, size_text, size_to_json, times
+from cntkio.timeline.budget import (
+    Budget,
+    Size,
+    about_samples,
+    check_schedules,
+    row_length_of,
+    size_from_json,
+    size_text,
+    size_to_json,
+    times,
+)
 from cntkio.timeline.modes import check_deal
-from cntkio.timeline.state import has_begun, has_ended, of_any_partition
+from cntkio.timeline.state import has_begun, has_ended, of_any_partition, position_after_reads
 from cntkio.torch import ranks, trainers
 from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
 from cntkio.torch.workers import Passed, WatchedDataset, shares
@@ -619,7 +629,30 @@ def _different_settings(current: dict[str, Any], state: Mapping[str, Any], rank:
         ignored.add("rank")
     else:
         current = {**current, "rank": rank}
+    if _has_later_schedules(state, current["minibatch_size"]):
+        ignored = {*ignored, "minibatch_size"}
     return {name: value for name, value in current.items() if name not in ignored and state.get(name) != value}
+
+
+def _has_later_schedules(state: Mapping[str, Any], size: Any) -> bool:
+    """Return whether a size differs from that of a state only in limits that change, and only after the state.
+
+    Raises:
+        CheckpointError: A limit differs before.
+    """
+    saved = state.get("minibatch_size")
+    if not isinstance(saved, Mapping) or not isinstance(size, Mapping) or saved == size:
+        return False
+    former, now = size_from_json(saved), size_from_json(size)
+    changing = {*former.schedules, *now.schedules, "between"}
+    if not changing - {"between"} or any(saved.get(name) != size.get(name) for name in {*saved, *size} - changing):
+        return False
+    timelines = [one["timeline"] for one in state.get("workers", [state["source"]]) if one is not None]
+    try:
+        check_schedules(former, now, max(map(position_after_reads, timelines), default=0))
+    except ConfigError as error:
+        raise CheckpointError(f"the state does not fit: {error}", saved=saved, current=size) from error
+    return True
 
 
 def _has_begun(state: Mapping[str, Any]) -> bool:

@@ -41,8 +41,7 @@ impl Limits {
         Self { samples: u64::MAX, sequences: u64::MAX, padded: u64::MAX, quadratic: 0, longest, only_full: false }
     }
 
-    /// The same limits, and sequences that exceed one of them by themselves are left out. `buckets` are those of a
-    /// pool.
+    /// Leave out sequences that exceed a limit by themselves. `buckets` are the buckets of a pool.
     #[must_use]
     pub fn dropping(self, buckets: &[u32]) -> Self {
         let (by_samples, mut by_area) = (self.heaviest(self.samples), self.heaviest(self.padded));

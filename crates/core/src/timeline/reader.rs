@@ -63,7 +63,7 @@ impl Request {
     }
 }
 
-/// How the order is cut into minibatches.
+/// The rules by which the order is cut into minibatches.
 #[derive(Debug, Clone, Copy)]
 pub struct Minibatches<'a> {
     /// The limits of a minibatch.
