@@ -454,8 +454,9 @@ def check_schedules(former: Size, size: Size, position: int) -> None:
     """Refuse a schedule that differs before a position from that of the former reads.
 
     Example:
-        >>> check_schedules(Budget(samples={0: 64, 1000: 128}), Budget(samples={0: 64, 1000: 128, 2000: 64}), 1500)
-        >>> check_schedules(Budget(samples={0: 64, 1000: 128}), Budget(samples=96), 1500)
+        >>> ramp = Budget(samples={0: 64, 1000: 128})
+        >>> check_schedules(ramp, Budget(samples={0: 64, 1000: 128, 2000: 64}), 1000)
+        >>> check_schedules(ramp, Budget(samples=96), 1500)
         Traceback (most recent call last):
         cntkio.errors.ConfigError: samples differs from the former reads between positions 0 and 1000: \
 64 to 128 there, 96 to 96 here; a schedule can change from position 1500 on
