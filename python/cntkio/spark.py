@@ -3,7 +3,7 @@
 ::
 
     corpus ──> CorpusChunks ──> input partitions: runs of consecutive chunks ──> Arrow record batches
-    data frame ──> a file of each task, in a folder beside the final one ──> the folder gets its name when all are done
+    data frame ──> a file of each task, in a folder next to the final one ──> the folder gets its name when all are done
 
 An input partition holds a small value, the chunks, and opens the corpus where it is read. Index caches travel with the
 reader to machines that lack them. Only this module imports PySpark.

@@ -122,7 +122,7 @@ class TableIndex(NamedTuple):
 
 
 class KeptIndex(NamedTuple):
-    """What an index cache keeps of a file.
+    """The facts that an index cache keeps of a file.
 
     Attributes:
         paths: The cache; empty: it is not written yet.

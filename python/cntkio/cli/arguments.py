@@ -239,7 +239,7 @@ def _add_config(verb: _Verb) -> None:
 def _add_index(verb: _Verb) -> None:
     option = verb(index, "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
     _add_corpora(option)
-    meaning = "write the caches of files in a store into this one object, for Remote(manifest=URL)"
+    meaning = "write the caches of files in a store into this object, for Remote(manifest=URL)"
     option("--manifest", metavar="URL", help=meaning)
 
 

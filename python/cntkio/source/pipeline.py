@@ -261,7 +261,7 @@ class _Begun(NamedTuple):
 
     prepared: list[Prepared]
     packing: Packing | None = None
-    following: Job[_Begun] | None = None  # packs those of `packing`, and then prepares those after them
+    following: Job[_Begun] | None = None  # packs the minibatches of `packing`, then prepares the next
 
 
 _NOTHING = _Begun([])
