@@ -749,8 +749,7 @@ class TimelineReader:
         lengths: npt.NDArray[np.unsignedinteger[Any]],
         chunk_starts: npt.NDArray[np.int64],
         *,
-        window_in_chunks: int,
-        window_in_samples: int,
+        window: Any,
         seed: int,
         end: int,
     ) -> TimelineReader: ...

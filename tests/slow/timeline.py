@@ -61,6 +61,57 @@ def sweep_order(chunks: list[list[int]], size: int, unit: str, seed: int) -> lis
     return slots
 
 
+def mixed(number: int) -> int:
+    """Return the bits of a number, spread over all bits."""
+    number = (number + 0x9E3779B97F4A7C15) % WORD
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % WORD
+    number = (number ^ number >> 27) * 0x94D049BB133111EB % WORD
+    return number ^ number >> 31
+
+
+def permutation(count: int, key: int) -> list[int]:
+    """Return the numbers below `count` in the order of a key."""
+    bits = max((count - 1).bit_length(), 8)
+    left_bits, right_bits = bits // 2, bits - bits // 2
+
+    def function(half: int, number: int) -> int:
+        product = (half ^ mixed(key + number * 0x0A0761D6478BD642 % WORD)) * 0x9E3779B97F4A7C15 % WORD
+        return (product ^ product >> 32) * 0xD6E8FEB86659FD93 % WORD >> 32
+
+    def network(number: int) -> int:
+        left, right = number >> right_bits, number % 2**right_bits
+        for first in (1, 3, 5, 7):
+            left ^= function(right, first) % 2**left_bits
+            right ^= function(left, first + 1) % 2**right_bits
+        return (left << right_bits) + right
+
+    order = []
+    for number in range(count):
+        number = network(number)
+        while number >= count:
+            number = network(number)
+        order.append(number)
+    return order
+
+
+def keyed_order(chunks: list[list[int]], size: int, unit: str, seed: int, sweep: int) -> list[tuple[int, int]]:
+    """Return (home rank, sequence) for each sequence, in the keyed order of a sweep."""
+    key = mixed(mixed(seed) ^ sweep)
+    order = permutation(len(chunks), mixed(key))
+    sizes = [1 if unit == "chunks" else sum(chunks[chunk]) for chunk in order]
+    num_windows = -(-sum(sizes) // size)
+    window_of = [sum(sizes[:rank]) * num_windows // sum(sizes) for rank in range(len(order))]
+    before = [sum(len(chunk) for chunk in chunks[:k]) for k in range(len(chunks))]
+    slots: list[tuple[int, int]] = []
+    for first, window in enumerate(window_of):
+        if first and window == window_of[first - 1]:
+            continue
+        ranks = [rank for rank, of_rank in enumerate(window_of) if of_rank == window]
+        here = [(rank, before[order[rank]] + k) for rank in ranks for k in range(len(chunks[order[rank]]))]
+        slots += [here[place] for place in permutation(len(here), mixed(key ^ (1 + first)))]
+    return slots
+
+
 @dataclass
 class SlowTimeline:
     """The slow timeline. `window` is a size and a unit, or None."""
@@ -79,6 +130,7 @@ class SlowTimeline:
     turn: int = 0
     slots: list[list[list[Any]]] = field(default_factory=list)
     ended: bool = False
+    is_keyed: bool = False
 
     def __post_init__(self) -> None:
         self.lengths = [length for chunk in self.chunks for length in chunk]
@@ -94,7 +146,8 @@ class SlowTimeline:
         if self.window is None:
             return [(0, sequence) for sequence in range(len(self.lengths))]
         if sweep not in self.orders:
-            self.orders[sweep] = sweep_order(self.chunks, *self.window, (self.seed + sweep) % WORD)
+            of_seed = (self.seed, sweep) if self.is_keyed else ((self.seed + sweep) % WORD,)
+            self.orders[sweep] = (keyed_order if self.is_keyed else sweep_order)(self.chunks, *self.window, *of_seed)
         return self.orders[sweep]
 
     def index(self) -> int:

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SOME_CHUNKS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=9)
-SOME_WINDOWS = st.none() | st.builds(Window, st.integers(1, 12), st.sampled_from(["chunks", "samples"]))
+SOME_WINDOWS = st.none() | st.builds(
+    Window, st.integers(1, 12), st.sampled_from(["chunks", "samples"]), st.sampled_from(["cntk", "keyed"])
+)
 PATIENT = settings(deadline=None)
 
 

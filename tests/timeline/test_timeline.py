@@ -42,7 +42,8 @@ def make(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
 
 
 def make_slow(chunks: Chunks, window: Window | None, **options: Any) -> SlowTimeline:
-    return SlowTimeline(chunks, None if window is None else (window.size, window.unit), **options)
+    of_window = None if window is None else (window.size, window.unit)
+    return SlowTimeline(chunks, of_window, is_keyed=window is not None and window.order == "keyed", **options)
 
 
 def content(selection: Selection | None) -> tuple[list[Any], bool] | None:
@@ -71,6 +72,8 @@ some_windows = st.one_of(
     st.none(),
     st.builds(Window, st.integers(1, 12), st.just("chunks")),
     st.builds(Window, st.integers(1, 90), st.just("samples")),
+    st.builds(Window, st.integers(1, 12), st.just("chunks"), st.just("keyed")),
+    st.builds(Window, st.integers(1, 90), st.just("samples"), st.just("keyed")),
 )
 some_chunks = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=9)
 some_seeds = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1))

@@ -355,7 +355,7 @@ fn timelines() {
         is_global: false,
         limits: None,
     };
-    let random = Randomization { window: Window::Chunks(4), seed: 1 };
+    let random = Randomization { window: Window::Chunks(4), seed: 1, is_keyed: false };
     for randomization in [None, Some(random)] {
         let read = |is_refused: bool| {
             let mut reader = Reader::new(table, randomization, u64::MAX);

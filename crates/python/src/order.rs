@@ -27,6 +27,21 @@ struct ShareOfData {
     count: u64,
 }
 
+/// The window of a randomized order, from the attributes of an object.
+#[derive(FromPyObject)]
+struct WindowOfOrder {
+    size: u64,
+    unit: String,
+    order: String,
+}
+
+impl WindowOfOrder {
+    fn randomization(&self, seed: u64) -> Randomization {
+        let window = if self.unit == "chunks" { Window::Chunks(self.size) } else { Window::Samples(self.size) };
+        Randomization { window, seed, is_keyed: self.order == "keyed" }
+    }
+}
+
 /// The rules of reads of whole sequences, from the attributes of an object.
 #[derive(FromPyObject)]
 struct ReadRules {
@@ -313,23 +328,17 @@ impl TimelineReader {
 
 #[pymethods]
 impl TimelineReader {
-    /// Create a reader at position 0. It reads in order if both windows are 0.
+    /// Create a reader at position 0. It reads in order if there is no window.
     #[new]
-    #[pyo3(signature = (lengths, chunk_starts, *, window_in_chunks, window_in_samples, seed, end))]
+    #[pyo3(signature = (lengths, chunk_starts, *, window, seed, end))]
     fn new(
         py: Python<'_>,
         lengths: Bound<'_, PyAny>,
         chunk_starts: PyReadonlyArray1<'_, i64>,
-        window_in_chunks: u64,
-        window_in_samples: u64,
+        window: Option<WindowOfOrder>,
         seed: u64,
         end: u64,
     ) -> PyResult<Self> {
-        let window = match (window_in_chunks, window_in_samples) {
-            (0, 0) => None,
-            (size, 0) => Some(Window::Chunks(size)),
-            (_, size) => Some(Window::Samples(size)),
-        };
         let array: LengthsArray = lengths.extract()?;
         let table = Table { lengths: array.lengths()?, chunk_starts: chunk_starts.as_slice()? };
         let starts = table.chunk_starts;
@@ -340,7 +349,7 @@ impl TimelineReader {
         if !is_whole || table.lengths.is_empty() || u32::try_from(table.lengths.len()).is_err() {
             return Err(PyValueError::new_err("not a table of chunks"));
         }
-        let randomization = window.map(|window| Randomization { window, seed });
+        let randomization = window.map(|window| window.randomization(seed));
         let reader = py.detach(|| Reader::new(table, randomization, end));
         Ok(Self {
             lengths: lengths.clone().unbind(),

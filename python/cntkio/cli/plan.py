@@ -71,6 +71,7 @@ class Setting(NamedTuple):
         between: How a table goes from a value to the next, as in a `Budget`.
         balance: What the ranks get in equal parts, as in a `Budget`; "": nothing.
         cost: With `balance`, the cost of a sample and of the square of a length, as "1:2"; "": that of attention.
+        order: Order in the window, as of a source.
         leave_out: A file of keys that are left out, perhaps with `@` and the position from which on; "": none.
     """
 
@@ -88,6 +89,7 @@ class Setting(NamedTuple):
     between: Literal["linear", "steps"] = "linear"
     balance: str = ""
     cost: str = ""
+    order: str = "cntk"
     leave_out: str = ""
 
     @classmethod
@@ -155,6 +157,7 @@ class Setting(NamedTuple):
     def open(self, one: Described, max_sweeps: int = INFINITELY_REPEAT) -> MinibatchSource:
         """Open a source of a corpus."""
         options: dict[str, Any] = {"randomize": self.window != 0, "truncation_length": self.truncation_length}
+        options["order"] = self.order
         if self.window:
             options["randomization_window_in_chunks"] = self.window
         if self.leave_out:
@@ -170,6 +173,7 @@ class Setting(NamedTuple):
     def text(self) -> str:
         """Return the setting for people."""
         window = {None: "the default window", 0: "in order"}.get(self.window, f"window {self.window}")
+        window += f", order {self.order}" * (self.order != "cntk")
         ranks = f", {self.ranks} ranks ({self.deal})" if self.ranks > 1 else ""
         truncated = f", truncated to {self.truncation_length}" if self.truncation_length else ""
         limits = [f"{_amount(self.rows)} rows of {self.row_length:,} samples"] * bool(self.rows)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,7 @@ class SourceOptions:
     trace_level: int
     leave_out: Any
     repeat: Any
+    order: Literal["cntk", "keyed"]
 
     def __post_init__(self) -> None:
         if not self.described:
@@ -84,7 +85,7 @@ class SourceOptions:
     def window(self) -> Window | None:
         """The distance over which sequences are shuffled; None: they come in order."""
         in_chunks, in_samples = self.randomization_window_in_chunks, self.randomization_window_in_samples
-        return python_window(in_chunks, in_samples, randomize=self.randomize)
+        return python_window(in_chunks, in_samples, randomize=self.randomize, order=self.order)
 
     @property
     def is_infinite(self) -> bool:
@@ -113,8 +114,9 @@ class SourceOptions:
     @property
     def for_user_timeline(self) -> dict[str, Any]:
         """The options of the order that the timeline of a user-defined deserializer has; other options are refused."""
-        refused = "right_splice nor crosses_sweeps=False nor local_timeline=False"
-        for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
+        refused = "right_splice nor crosses_sweeps=False nor local_timeline=False nor order='keyed'"
+        of_tables = {"right_splice": 0, "crosses_sweeps": True, "local_timeline": True, "order": "cntk"}
+        for name, default in of_tables.items():
             if getattr(self, name) != default:
                 raise ConfigError(f"user-defined deserializers take neither {refused}", key=name)
         own = ("window", "seed", "max_samples", "max_sweeps", "truncation_length")
@@ -125,7 +127,8 @@ class SourceOptions:
         """The settings that decide the contents of minibatches. A checkpoint requires the same settings."""
         window = self.window
         return {
-            "randomization_window": None if window is None else [window.size, window.unit],
+            # States of CNTK's order have no name of an order.
+            "randomization_window": window and [window.size, window.unit, *["keyed"] * (window.order == "keyed")],
             # In order, the seed changes nothing.
             "randomization_seed": self.randomization_seed if window else 0,
             "truncation_length": self.truncation_length,

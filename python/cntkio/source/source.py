@@ -195,6 +195,7 @@ class MinibatchSource(Displayed, StreamsByName):
             readers samples of all partitions count, including samples that other partitions deliver.
         leave_out: Keys that are not delivered, or a file of keys; or ``{position: keys}``. (docs/ledger.md)
         repeat: For some keys how often a sweep has them.
+        order: Order in a window: ``"cntk"``, or ``"keyed"``, which can be entered anywhere. (docs/timeline.md)
         recipe: The decisions of another kind of source; None: a plain source. (`cntkio.source.recipe`)
 
     Attributes:
@@ -247,6 +248,7 @@ class MinibatchSource(Displayed, StreamsByName):
         local_timeline: bool = True,
         leave_out: Any = None,
         repeat: Mapping[Any, int] | None = None,
+        order: Literal["cntk", "keyed"] = "cntk",
         recipe: Recipe | None = None,
     ) -> None:
         options = SourceOptions.of(locals())  # as the first statement, so that the arguments are the only names

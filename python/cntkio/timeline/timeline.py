@@ -291,12 +291,11 @@ class Timeline(_Modes):
         if not (least := lengths[:1] if lengths.strides == (0,) else lengths).min():
             raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
         self._lengths = lengths
-        numbers = {"window_in_chunks": 0, "window_in_samples": 0, "seed": seed}
-        if window is not None:
-            numbers[f"window_in_{window.unit}"] = min(window.size, LARGEST_WORD)
+        if window is not None and window.size > LARGEST_WORD:
+            window = dataclasses.replace(window, size=LARGEST_WORD)
         starts = np.ascontiguousarray(chunk_starts, np.int64)
         self._omissions = omissions
-        self._make = functools.partial(TimelineReader, lengths, starts, **numbers)
+        self._make = functools.partial(TimelineReader, lengths, starts, window=window, seed=seed)
         # The end follows below, because it needs the number of samples.
         self._reader = self._new_reader()
         self.num_samples: int = self._reader.num_samples

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NamedTuple
 
+from cntkio.arguments import check_word
 from cntkio.errors import ConfigError
 
 DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS = 128
@@ -26,6 +27,7 @@ class Window:
     Attributes:
         size: At least 1; 0 is taken as 1.
         unit: Unit of `size`. A window ends at the end of a chunk even if samples are counted.
+        order: Order in the window: CNTK's, or that of a key. (docs/timeline.md, "Keyed order")
 
     Raises:
         ConfigError: `size` is negative, or `unit` is neither of the two.
@@ -37,6 +39,7 @@ class Window:
 
     size: int
     unit: Literal["chunks", "samples"]
+    order: Literal["cntk", "keyed"] = dataclasses.field(default="cntk", repr=False)
 
     def __post_init__(self) -> None:
         if self.size < 0 or self.unit not in ("chunks", "samples"):
@@ -50,12 +53,16 @@ WHOLE_DATA = Window(_WHOLE_DATA_IN_SAMPLES, "samples")
 
 
 def python_window(
-    in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, in_samples: int = 0, *, randomize: bool = True
+    in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
+    in_samples: int = 0,
+    *,
+    randomize: bool = True,
+    order: Literal["cntk", "keyed"] = "cntk",
 ) -> Window | None:
     """Return the window of the Python interface; None: no randomization.
 
     Raises:
-        ConfigError: Both sizes are above 0.
+        ConfigError: Both sizes are above 0, or a keyed order has no window.
 
     Example:
         >>> python_window()
@@ -65,13 +72,16 @@ def python_window(
         >>> python_window(0, 0) is None
         True
     """
+    check_word("order", order, "cntk", "keyed")
     if not randomize or not (in_chunks or in_samples):
+        if order == "keyed":
+            raise ConfigError("order='keyed' needs a window, but the source reads in order", key="order")
         return None
     if in_chunks and in_samples:
         both = f"randomization_window_in_chunks={in_chunks} and randomization_window_in_samples={in_samples}"
         why = "a window in samples needs randomization_window_in_chunks=0 as well"
         raise ConfigError(f"{both} exclude each other: {why}", key="randomization_window_in_samples")
-    return Window(in_chunks, "chunks") if in_chunks else Window(in_samples, "samples")
+    return Window(in_chunks, "chunks", order) if in_chunks else Window(in_samples, "samples", order)
 
 
 def composite_window(

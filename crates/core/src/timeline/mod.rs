@@ -24,6 +24,7 @@
 mod batches;
 mod deal;
 mod generator;
+mod keyed;
 mod plan;
 mod reader;
 mod rows;
@@ -36,6 +37,7 @@ mod trace;
 use crate::lengths::Lengths;
 pub use batches::{Batches, Limits, Pool, batches, cut};
 pub use deal::{Load, deal, deal_rows, steps_of_lanes};
+pub use keyed::Permutation;
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, LeftOut, Minibatches, Outcome, Reader, Request};
 pub use rows::{Cost, cells_in_rows};

@@ -5,6 +5,7 @@
 
 use super::Table;
 use super::generator::{MersenneTwister, Remainder};
+use super::keyed::{self, Permutation, SweepKey};
 use crate::memory;
 use crate::owners::Owners;
 
@@ -24,6 +25,8 @@ pub struct Randomization {
     pub window: Window,
     /// Sweep number k is shuffled with `seed + k`, modulo 2^64.
     pub seed: u64,
+    /// True if a key orders each window; false: CNTK's shuffle.
+    pub is_keyed: bool,
 }
 
 /// A half-open range of ranks or of positions.
@@ -57,6 +60,8 @@ pub(super) struct SweepPlan {
     ranks: Owners,
     /// True if every window holds all ranks.
     pub(super) is_one_window: bool,
+    /// The key of the sweep; `None`: CNTK's shuffle.
+    pub(super) key: Option<SweepKey>,
 }
 
 /// All chunks in the order of one sweep.
@@ -79,7 +84,9 @@ impl SweepPlan {
     pub(super) fn new(table: Table, chunk_samples: &[u64], randomization: Randomization, sweep: u64) -> Self {
         // Seeds count modulo 2^64, so the largest seed has a next sweep, too.
         let seed = randomization.seed.wrapping_add(sweep);
-        let chunks = chunk_order(table.num_chunks(), seed);
+        let key = randomization.is_keyed.then(|| SweepKey::new(randomization.seed, sweep));
+        let num_chunks = table.num_chunks();
+        let chunks = key.map_or_else(|| chunk_order(num_chunks, seed), |key| key.chunk_order(num_chunks));
         let mut starts = memory::with_room(chunks.len() + 1);
         starts.push(0);
         let mut sequences = 0;
@@ -90,18 +97,18 @@ impl SweepPlan {
             starts.push(sequences as u32);
         }
         // A window of 0 would not even hold its own rank, and no draw would be accepted.
-        let windows = match randomization.window {
-            Window::Chunks(size) => windows_in_chunks(chunks.len(), size.max(1)),
-            Window::Samples(size) => {
-                let samples = chunks.iter().map(|&chunk| chunk_samples[chunk as usize]);
-                windows_in_samples(samples, size.max(1))
-            }
+        let samples = chunks.iter().map(|&chunk| chunk_samples[chunk as usize]);
+        let windows = match (randomization.window, key.is_some()) {
+            (Window::Chunks(size), false) => windows_in_chunks(num_chunks, size.max(1)),
+            (Window::Samples(size), false) => windows_in_samples(samples, size.max(1)),
+            (Window::Chunks(size), true) => keyed::windows(&vec![1; num_chunks], size.max(1)),
+            (Window::Samples(size), true) => keyed::windows(&samples.collect::<Vec<_>>(), size.max(1)),
         };
         let reach = reach(&windows, &starts);
         let ranks = Owners::new(&starts);
         // With one window no draw is rejected, so the shuffle takes a shorter loop.
         let is_one_window = windows.iter().all(|window| (window.from, window.to) == (0, chunks.len() as u32));
-        Self { sweep, seed, chunks, starts, windows, reach, ranks, is_one_window }
+        Self { sweep, seed, chunks, starts, windows, reach, ranks, is_one_window, key }
     }
 
     pub(super) fn num_sequences(&self) -> u32 {
@@ -127,6 +134,31 @@ impl SweepPlan {
     #[inline]
     pub(super) fn sequence(&self, table: Table, rank: u32, home: u32) -> usize {
         table.start(self.chunks[rank as usize] as usize) + (home - self.starts[rank as usize]) as usize
+    }
+
+    /// In a keyed order: the first position of the window of a rank, and the order of the positions from there on.
+    #[inline]
+    pub(super) fn permutation(&self, rank: u32) -> Option<(u32, Permutation)> {
+        let key = self.key?;
+        let window = self.windows[rank as usize];
+        let (first, end) = (self.starts[window.from as usize], self.starts[window.to as usize]);
+        Some((first, key.window(window.from, u64::from(end - first))))
+    }
+
+    /// In a keyed order: the first rank of the window at an offset in samples, and the samples before it.
+    pub(super) fn window_at(&self, chunk_samples: &[u64], offset: u64) -> (u32, u64) {
+        let (mut first, mut before) = (0, 0);
+        let mut end = 0;
+        for (rank, &chunk) in self.chunks.iter().enumerate() {
+            if self.windows[rank].from as usize == rank {
+                (first, before) = (rank as u32, end);
+            }
+            end += chunk_samples[chunk as usize];
+            if end > offset {
+                break;
+            }
+        }
+        (first, before)
     }
 
     /// Bytes of memory.

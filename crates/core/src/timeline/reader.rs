@@ -223,6 +223,12 @@ impl Reader {
         self.num_samples() == u64::from(self.num_sequences)
     }
 
+    /// True if all lengths are known to be the same.
+    fn is_even(&self, table: Table) -> bool {
+        // Other tables may also have equal lengths, but finding that out takes a pass over them.
+        matches!(table.lengths, Lengths::Same { .. }) || self.is_of_single_samples()
+    }
+
     /// The reader's position.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
@@ -328,8 +334,20 @@ impl Reader {
         let num_sequences = self.num_sequences;
         let start = sweep.saturating_mul(self.num_samples());
         let mut cursor = Cursor { position: start, sweep, index: 0, rank: 0, count: 0, batch: 0 };
+        if randomization.is_keyed {
+            let plan = self.plan(table, randomization, sweep);
+            // Nothing before the window decides its order.
+            let (rank, before) = plan.window_at(&self.chunk_samples, offset);
+            cursor = Cursor { position: start + before, index: plan.starts[rank as usize], rank, ..cursor };
+            let length = self.num_samples() / u64::from(num_sequences);
+            if self.is_even(table) && offset.div_ceil(length) < u64::from(num_sequences) {
+                let index = offset.div_ceil(length);
+                let rank = plan.rank_of(index as u32);
+                cursor = Cursor { position: start.saturating_add(index * length), index: index as u32, rank, ..cursor };
+            }
+        }
         // A position ahead in the same sweep is sought from the cursor on, since the order before it may be forgotten.
-        if self.cursor.sweep == sweep && (start..=start + offset).contains(&self.cursor.position) {
+        if self.cursor.sweep == sweep && (cursor.position..=start + offset).contains(&self.cursor.position) {
             cursor = Cursor { batch: 0, ..self.cursor };
         }
         let mut passed = cursor.position - start;
@@ -574,12 +592,10 @@ impl Reader {
     fn jump(&mut self, table: Table, request: Request, most: u64, until: u64) -> u64 {
         let num_sequences = u64::from(self.num_sequences);
         let length = self.num_samples() / num_sequences;
-        // Other tables may also have equal lengths, but finding that out takes a pass over them.
-        let is_even = matches!(table.lengths, Lengths::Same { .. }) || self.is_of_single_samples();
         let is_global = request.is_global && self.randomization.is_some();
         let (position, is_whole) = (self.cursor.position, request.partition.count == 1 || is_global);
         // Limits, foreign sequences and a position inside a sequence need the loop of `pass`.
-        if !is_even
+        if !self.is_even(table)
             || !is_whole
             || request.limits.is_some()
             || self.left_out.is_some()

@@ -49,8 +49,8 @@ pub(super) struct SweepOrder {
     located: Vec<Located>,
     first_located: u32,
     pub(super) rank_of_located: u32,
-    /// The homes at some positions from the first number on, which were found without a shuffle; none: shuffle.
-    traced: Option<(u32, Vec<u32>)>,
+    /// The homes at some positions from the first number on, which were found without the shuffle.
+    known: Option<(u32, Vec<u32>)>,
 }
 
 /// A sequence that was looked up.
@@ -87,7 +87,7 @@ impl SweepOrder {
             located: Vec::new(),
             first_located: 0,
             rank_of_located: 0,
-            traced: None,
+            known: None,
         }
     }
 
@@ -95,9 +95,10 @@ impl SweepOrder {
     /// shuffle has not begun. It takes a fifth of the time of a shuffle, which is lost if more positions follow.
     pub(super) fn trace(&mut self, position: u32, pause: &mut Pause) -> Result<(), Stopped> {
         let count = self.plan.num_sequences();
-        if self.plan.is_one_window && self.shuffled == 0 && count > MOST_IN_CACHE && position < count {
+        let is_shuffle = self.plan.is_one_window && self.plan.key.is_none();
+        if is_shuffle && self.shuffled == 0 && count > MOST_IN_CACHE && position < count {
             let places = position..count.min(position.saturating_add(MOST_TRACED));
-            self.traced = Some((position, traced(count, self.plan.seed, places, pause)?));
+            self.known = Some((position, traced(count, self.plan.seed, places, pause)?));
         }
         Ok(())
     }
@@ -119,16 +120,19 @@ impl SweepOrder {
         position: u32,
         pause: &mut Pause,
     ) -> Result<usize, Stopped> {
-        let is_traced = |traced: &(u32, Vec<u32>)| (position.wrapping_sub(traced.0) as usize) < traced.1.len();
-        if !self.traced.as_ref().is_some_and(is_traced) {
-            self.traced = None;
+        // The located sequences end with the rank, because they all share `rank_of_located`.
+        let end = self.plan.starts[rank as usize + 1].min(position.saturating_add(MOST_LOCATED));
+        let is_known = |known: &(u32, Vec<u32>)| (position.wrapping_sub(known.0) as usize) < known.1.len();
+        if let Some((first, order)) = self.plan.permutation(rank) {
+            let homes = (position..end).map(|at| first + order.of(u64::from(at - first)) as u32);
+            self.known = Some((position, homes.collect()));
+        } else if !self.known.as_ref().is_some_and(is_known) {
+            self.known = None;
             // Sequences still move at positions that are not final, so the shuffle comes before any look-up.
             self.prepare(rank, position, pause)?;
         }
         let plan = &*self.plan;
-        let (first, homes) = self.traced.as_ref().map_or((self.base, &self.homes), |(first, homes)| (*first, homes));
-        // The located sequences end with the rank, because they all share `rank_of_located`.
-        let end = plan.starts[rank as usize + 1].min(position.saturating_add(MOST_LOCATED));
+        let (first, homes) = self.known.as_ref().map_or((self.base, &self.homes), |(first, homes)| (*first, homes));
         let homes = &homes[(position - first) as usize..homes.len().min((end - first) as usize)];
         self.located.clear();
         self.located.extend(homes.iter().map(|&home| {
@@ -248,8 +252,8 @@ impl SweepOrder {
 
     /// Bytes of memory.
     pub(super) fn num_bytes(&self) -> usize {
-        let traced = self.traced.as_ref().map_or(0, |(_, homes)| homes.capacity());
-        self.plan.num_bytes() + 4 * (self.homes.capacity() + traced) + size_of::<Located>() * self.located.capacity()
+        let known = self.known.as_ref().map_or(0, |(_, homes)| homes.capacity());
+        self.plan.num_bytes() + 4 * (self.homes.capacity() + known) + size_of::<Located>() * self.located.capacity()
     }
 
     /// Forget the positions below `position`, as far as the shuffle does not need them.
@@ -342,7 +346,12 @@ mod tests {
         let table =
             Table { lengths: Lengths::Same { length: 1, count: sizes.iter().sum() }, chunk_starts: &chunk_starts };
         let samples: Vec<u64> = sizes.iter().map(|&size| size as u64).collect();
-        Arc::new(SweepPlan::new(table, &samples, Randomization { window: Window::Chunks(window), seed }, 0))
+        Arc::new(SweepPlan::new(
+            table,
+            &samples,
+            Randomization { window: Window::Chunks(window), seed, is_keyed: false },
+            0,
+        ))
     }
 
     /// The order of a sweep, rank after rank; passed ranks are forgotten.
@@ -364,7 +373,7 @@ mod tests {
         for position in [0, 1, 5, 499_999, 700_003, 1_100_009, 1_100_010] {
             let mut order = SweepOrder::new(Arc::clone(&plan));
             order.trace(position, &mut || true).unwrap();
-            let (first, homes) = order.traced.clone().unwrap();
+            let (first, homes) = order.known.clone().unwrap();
             assert_eq!(first, position);
             assert_eq!(homes, slow[position as usize..slow.len().min(position as usize + MOST_TRACED as usize)]);
             // Positions that are not traced are shuffled.
@@ -374,7 +383,7 @@ mod tests {
             assert!(order.homes == slow);
         }
         let mut order = SweepOrder::new(Arc::clone(&plan));
-        assert!(order.trace(5, &mut || false).is_err() && order.traced.is_none());
+        assert!(order.trace(5, &mut || false).is_err() && order.known.is_none());
     }
 
     proptest! {
