@@ -1,0 +1,92 @@
+"""The keyed order: the quality of its permutations, what it costs, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cntkio import CTFDeserializer, MinibatchSource, Partition, infer_streams
+from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline import Timeline, Window
+from slow.timeline import permutation
+
+KEYED = Window(2**40, "samples", "keyed")
+
+
+def order_of(count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return the order of a sweep over one window of one chunk."""
+    timeline = Timeline(np.ones(count, np.uint32), np.array([0, count]), window=KEYED, seed=seed, max_sweeps=1)
+    selection = timeline.read(count)
+    assert selection is not None
+    return selection.sequences
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 13, 64, 200, 1000])
+def test_each_place_has_each_sequence_equally_often(count: int) -> None:
+    num_keys, num_cells = 4000 // count * 10, min(count, 16)
+    counts = np.zeros((num_cells, num_cells))
+    for seed in range(num_keys):
+        order = order_of(count, seed)
+        np.add.at(counts, (np.arange(count) * num_cells // count, order * num_cells // count), 1)
+    widths = np.bincount(np.arange(count) * num_cells // count)
+    expected = np.outer(widths, widths) * num_keys / count
+    # A sum over cells whose rows and columns are fixed has (cells - 1)^2 degrees of freedom.
+    freedom = (num_cells - 1) ** 2
+    chi_square = float(((counts - expected) ** 2 / expected).sum()) * (count - 1) / count
+    assert abs(chi_square - freedom) < 5 * np.sqrt(2 * freedom) + 3
+
+
+def test_sequences_move_and_leave_their_neighbours_as_in_a_uniform_shuffle() -> None:
+    count = 100_000
+    for seed in range(3):
+        order = order_of(count, seed)
+        displacement = np.abs(order - np.arange(count)).mean() / count
+        assert abs(displacement - 1 / 3) < 0.004  # a third of the window
+        assert np.count_nonzero(np.abs(np.diff(order)) == 1) < 15  # two of 100,000 pairs, on average
+        lag = np.corrcoef(order[1:], order[:-1])[0, 1]
+        assert abs(lag) < 0.015
+    assert abs(np.corrcoef(order_of(count, 0), order_of(count, 1))[0, 1]) < 0.015
+
+
+def test_the_network_gives_known_orders() -> None:
+    assert permutation(10, 0) == [0, 4, 5, 3, 7, 2, 9, 8, 1, 6]
+    assert order_of(10, 0).tolist() == [7, 9, 4, 6, 5, 3, 8, 0, 1, 2]
+
+
+def test_a_place_is_entered_without_the_places_before_it() -> None:
+    table = np.broadcast_to(np.array([1], np.uint32), 4_000_000_000), np.arange(0, 4_000_000_001, 32_000)
+    timeline = Timeline(*table, window=Window(128, "chunks", "keyed"))
+    begin = time.process_time()
+    timeline.go_to(3_600_000_000)
+    following = timeline.read(4)
+    assert timeline.pass_over(4, Partition(), 10**9, 2**63) == 10**9
+    assert timeline.position == 3_600_000_000 + 4 * (10**9 + 1)
+    assert timeline.read(4) is not None
+    assert time.process_time() - begin < 1
+    timeline.go_to(3_600_000_000)
+    again = timeline.read(4)
+    assert following is not None and again is not None
+    assert following.sequences.tolist() == again.sequences.tolist()
+
+
+def test_other_orders_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_text("".join(f"{key} |x {key}\n" for key in range(50)))
+    corpus = CTFDeserializer(str(path), infer_streams(str(path)))
+    with pytest.raises(ConfigError, match="order='keyed' needs a window"):
+        MinibatchSource(corpus, randomize=False, order="keyed")
+    with pytest.raises(ConfigError, match="keyed"):
+        MinibatchSource(corpus, order="keyd")  # type: ignore[arg-type]
+    with MinibatchSource(corpus, order="keyed") as keyed, MinibatchSource(corpus) as cntk:
+        keyed.read(7)
+        state = keyed.state_dict()
+        with pytest.raises(CheckpointError, match=r"randomization_window.*keyed"):
+            cntk.load_state_dict(state)
+        following = [keyed.read(7).keys_of_sequences.tolist() for _ in range(9)]
+        planned = [keyed.plan(7).explain(step).keys.tolist() for step in range(1, 10)]
+    with MinibatchSource(corpus, order="keyed") as again:
+        again.load_state_dict(state)
+        assert [again.read(7).keys_of_sequences.tolist() for _ in range(9)] == following == planned
