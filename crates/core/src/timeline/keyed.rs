@@ -4,7 +4,6 @@
 //! consecutive ranks, by a [`Permutation`] of its own. No window holds a rank of another. (docs/timeline.md, "Keyed
 //! order")
 
-use super::plan::Span;
 use crate::memory;
 
 /// Rounds of the network, two at a time: with four of them, neighbours in small windows stay together too often.
@@ -93,25 +92,6 @@ fn round(half: u64, key: u64) -> u64 {
     (product ^ (product >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32
 }
 
-/// The window of each rank, if windows of about `size` do not overlap. `sizes` are those of the ranks, in its unit.
-pub(super) fn windows(sizes: &[u64], size: u64) -> Vec<Span> {
-    let total: u64 = sizes.iter().sum();
-    let num_windows = u128::from(total.div_ceil(size));
-    let mut before = 0u64;
-    let mut numbers = memory::with_room(sizes.len());
-    for &of_rank in sizes {
-        // Equal shares of the sweep, so that no window is much smaller than the others.
-        numbers.push((u128::from(before) * num_windows / u128::from(total)) as u64);
-        before += of_rank;
-    }
-    let mut spans = memory::with_room(sizes.len());
-    for window in numbers.chunk_by(|one, next| one == next) {
-        let span = Span { from: spans.len() as u32, to: (spans.len() + window.len()) as u32 };
-        spans.extend(window.iter().map(|_| span));
-    }
-    spans
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,20 +104,6 @@ mod tests {
             let mut numbers: Vec<u64> = (0..count).map(|place| permutation.of(place)).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (0..count).collect::<Vec<_>>());
-        }
-
-        #[test]
-        fn windows_are_neighbours_and_nearly_equal(
-            sizes in prop::collection::vec(1u64..9, 1..40), size in prop_oneof![1u64..60, Just(u64::MAX)],
-        ) {
-            let (spans, total) = (windows(&sizes, size), sizes.iter().sum::<u64>());
-            prop_assert_eq!(spans.len(), sizes.len());
-            for (rank, span) in (0u32..).zip(&spans) {
-                prop_assert!(span.holds(rank));
-                prop_assert!((span.from..span.to).all(|other| spans[other as usize] == *span));
-                let of_span: u64 = sizes[span.from as usize..span.to as usize].iter().sum();
-                prop_assert!(of_span < total / total.div_ceil(size) + 1 + 9);
-            }
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::Table;
 use super::generator::{MersenneTwister, Remainder};
-use super::keyed::{self, Permutation, SweepKey};
+use super::keyed::{Permutation, SweepKey};
 use crate::memory;
 use crate::owners::Owners;
 
@@ -101,8 +101,8 @@ impl SweepPlan {
         let windows = match (randomization.window, key.is_some()) {
             (Window::Chunks(size), false) => windows_in_chunks(num_chunks, size.max(1)),
             (Window::Samples(size), false) => windows_in_samples(samples, size.max(1)),
-            (Window::Chunks(size), true) => keyed::windows(&vec![1; num_chunks], size.max(1)),
-            (Window::Samples(size), true) => keyed::windows(&samples.collect::<Vec<_>>(), size.max(1)),
+            (Window::Chunks(size), true) => windows_apart(&vec![1; num_chunks], size.max(1)),
+            (Window::Samples(size), true) => windows_apart(&samples.collect::<Vec<_>>(), size.max(1)),
         };
         let reach = reach(&windows, &starts);
         let ranks = Owners::new(&starts);
@@ -211,6 +211,25 @@ fn windows_in_samples(samples: impl Iterator<Item = u64>, size: u64) -> Vec<Span
         .collect()
 }
 
+/// The window of each rank, if windows of about `size` do not overlap. `sizes` are those of the ranks, in its unit.
+fn windows_apart(sizes: &[u64], size: u64) -> Vec<Span> {
+    let total: u64 = sizes.iter().sum();
+    let num_windows = u128::from(total.div_ceil(size));
+    let mut before = 0u64;
+    let mut numbers = memory::with_room(sizes.len());
+    for &of_rank in sizes {
+        // Equal shares of the sweep, so that no window is much smaller than the others.
+        numbers.push((u128::from(before) * num_windows / u128::from(total)) as u64);
+        before += of_rank;
+    }
+    let mut spans = memory::with_room(sizes.len());
+    for window in numbers.chunk_by(|one, next| one == next) {
+        let span = Span { from: spans.len() as u32, to: (spans.len() + window.len()) as u32 };
+        spans.extend(window.iter().map(|_| span));
+    }
+    spans
+}
+
 /// For each rank the positions of all ranks whose window holds it. Neither end of the windows ever decreases, so these
 /// ranks are consecutive.
 fn reach(windows: &[Span], starts: &[u32]) -> Vec<Span> {
@@ -241,6 +260,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn windows_are_neighbours_and_nearly_equal(
+            sizes in prop::collection::vec(1u64..9, 1..40), size in prop_oneof![1u64..60, Just(u64::MAX)],
+        ) {
+            let (spans, total) = (windows_apart(&sizes, size), sizes.iter().sum::<u64>());
+            prop_assert_eq!(spans.len(), sizes.len());
+            for (rank, span) in (0u32..).zip(&spans) {
+                prop_assert!(span.holds(rank));
+                prop_assert!((span.from..span.to).all(|other| spans[other as usize] == *span));
+                let of_span: u64 = sizes[span.from as usize..span.to as usize].iter().sum();
+                prop_assert!(of_span < total / total.div_ceil(size) + 1 + 9);
+            }
+        }
+
         #[test]
         fn a_rank_reaches_the_ranks_whose_windows_hold_it(
             samples in prop::collection::vec(1u64..9, 1..20),
