@@ -209,7 +209,8 @@ def _add_setting(option: _Option) -> None:
     option("--minibatch-size", metavar="N", type=partial(_limit, least=1), default=1024, help=meaning)
     option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
     option("--ranks", type=_positive, default=1, help="number of ranks (1)")
-    option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
+    meaning = f"how ranks share data: {', '.join(DEALS)} (cntk)"
+    option("--deal", metavar="HOW", choices=tuple(DEALS), default="cntk", help=meaning)
     option("--order", choices=("cntk", "keyed"), default="cntk", help="order in a window (cntk)")
     option("--seed", type=_whole, default=0, help="seed of the first sweep (0)")
     option("--truncation-length", type=_whole, default=0, help="samples of a part of a sequence (0: whole)")

@@ -1,8 +1,8 @@
 //! The keyed order: the place of a sequence in its window follows from a key, so any place is known without the others.
 //!
 //! A sweep has a key, made of the seed and of its number. It orders the chunks, and each window, which is a group of
-//! consecutive ranks, by a [`Permutation`] of its own. No window holds a rank of another. (docs/timeline.md, "Keyed
-//! order")
+//! consecutive ranks, by a [`Permutation`] of its own. No window holds a rank of another.
+//! (docs/timeline.md, "Keyed order")
 
 use crate::memory;
 
