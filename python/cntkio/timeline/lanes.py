@@ -32,7 +32,7 @@ from cntkio.timeline.budget import NO_LIMIT, Budget, Size, about_samples, size_t
 from cntkio.timeline.modes import Needs, ReadMode, WholeSequences
 from cntkio.timeline.partition import WHOLE, GlobalPartition
 from cntkio.timeline.selection import ChunkRefs, Omissions, Plan, Reads, Selection
-from cntkio.timeline.window import LARGEST_WORD
+from cntkio.timeline.window import LARGEST_WORD, Window
 
 # The samples of a lane are spread evenly over so many steps, if they fit the window.
 _STEPS_AT_ONCE = 64
@@ -120,16 +120,18 @@ class LanesOfTable:
 
     def steps_at_once(self, size: Size, num_samples: int) -> int:
         """Return how many steps a block has: about a window at most, so that its chunks fit the window's memory."""
-        in_chunks = self.rules["window_in_chunks"] * num_samples // (len(self.chunk_starts) - 1)
-        window: int = max(in_chunks, self.rules["window_in_samples"])
-        return min(max(window // about_samples(size), 1), _STEPS_AT_ONCE)
+        window: Window | None = self.rules["window"]
+        in_window = 0 if window is None else window.size
+        if window is not None and window.unit == "chunks":
+            in_window = in_window * num_samples // (len(self.chunk_starts) - 1)
+        return min(max(in_window // about_samples(size), 1), _STEPS_AT_ONCE)
 
     def bounds(self, num_lanes: int) -> list[tuple[int, int]]:
         """Return the first sequence of each lane and its chunk and, last, the numbers of sequences and chunks.
 
         A lane begins with the first sequence that starts at its part of the samples or later.
         """
-        in_order = TimelineReader(self.lengths, self.chunk_starts, **NO_WINDOW, seed=0, end=0)
+        in_order = TimelineReader(self.lengths, self.chunk_starts, window=None, seed=0, end=0)
         found = []
         for number in range(num_lanes):
             in_order.set_position(in_order.num_samples * number // num_lanes)
@@ -145,7 +147,9 @@ class LanesOfTable:
         bounds, found = self.bounds(partition.lanes), []
         core = None if budget is None else budget.for_core()
         # All lanes together have the window of a single reader.
-        windows = {name: -(-self.rules[name] // partition.lanes) for name in NO_WINDOW}
+        window: Window | None = self.rules["window"]
+        if window is not None:
+            window = dataclasses.replace(window, size=-(-window.size // partition.lanes))
         for number, ((first, first_chunk), (end, end_chunk)) in enumerate(itertools.pairwise(bounds)):
             is_own = number * partition.count // partition.lanes == partition.index
             if first == end or not (is_own or budget is not None):
@@ -154,14 +158,11 @@ class LanesOfTable:
             # The lane may end where a chunk does.
             starts = np.ascontiguousarray(starts[: int(np.searchsorted(starts, end - first)) + 1])
             seed = (self.rules["seed"] + (number + 1) * _SEED_STEP) % 2**64
-            rules = {**self.rules, **windows, "seed": seed, "end": LARGEST_WORD}
+            rules = {**self.rules, "window": window, "seed": seed, "end": LARGEST_WORD}
             reader = TimelineReader(self.lengths[first:end], starts, **rules)
             mode = WholeSequences(reader, NO_LIMIT if core else _LARGEST_POSITION, is_dealt=True, budget=core)
             found.append(_Lane(number, first, first_chunk, reader, mode, is_own))
         return found
-
-
-NO_WINDOW = {"window_in_chunks": 0, "window_in_samples": 0}
 
 
 def share_of_lane(budget: Budget, num_lanes: int) -> Budget:
