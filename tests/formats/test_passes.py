@@ -34,7 +34,8 @@ class Seen:
 def small_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cntkio.formats.ctf.index.AREA", 997)
-    monkeypatch.setattr("cntkio.formats.ctf.index.SHARE", 31)
+    for name in ("SHARE", "SHARE_WITH_IDS"):
+        monkeypatch.setattr(f"cntkio.formats.ctf.index.{name}", 31)
     monkeypatch.setattr("cntkio.storage.text_input.BLOCK", 997)
     monkeypatch.setattr(infer, "BLOCK_OF_WORDS", 997)
 
@@ -122,6 +123,7 @@ def test_the_index_is_the_same_in_windows_of_any_size(monkeypatch: pytest.Monkey
     expected = opened("a.ctf")
     for size in (1, 2, 13, 100, 5000):
         monkeypatch.setattr("cntkio.formats.ctf.index.AREA", size)
-        monkeypatch.setattr("cntkio.formats.ctf.index.SHARE", -(-size // 9))
+        for name in ("SHARE", "SHARE_WITH_IDS"):
+            monkeypatch.setattr(f"cntkio.formats.ctf.index.{name}", -(-size // 9))
         with calling(watcher=Seen()):
             assert opened("a.ctf") == expected

@@ -10,7 +10,7 @@ from cntkio import CTFDeserializer, StreamDef, StreamDefs
 from support.forks import in_a_fork
 
 NUM_LINES = 2_800_000
-CONSTANT = 34 << 20
+CONSTANT = 40 << 20
 """Bytes of freed blocks that the allocator keeps, and of the text and the sequences that a thread works on."""
 
 TEXTS = {

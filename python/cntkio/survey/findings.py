@@ -16,6 +16,7 @@ from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, FormatError
 from cntkio.formats.detect import function_named, kind_in
 from cntkio.formats.report import WrongWord
+from cntkio.storage.names import shown
 from cntkio.storage.open_input import open_input
 from cntkio.storage.text_input import TextInput
 from cntkio.survey.rules import RULES, Rule, code_of
@@ -288,7 +289,7 @@ class Findings(Displayed):
             def finished(finding: Finding) -> Finding:
                 text = None if finding.line is None else opened(finding.path)
                 found = finding if text is None else finding.with_excerpt(text)
-                path, others = names.get(finding.path, finding.path), tuple(map(finished, finding.others))
+                path, others = names.get(finding.path) or shown(finding.path), tuple(map(finished, finding.others))
                 return found._replace(path=path, others=others)
 
             self._found = {key: finished(finding) for key, finding in self._found.items()}

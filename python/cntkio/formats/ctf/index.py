@@ -65,6 +65,8 @@ from cntkio.storage.text_input import (
 # Sizes by which a text is divided among threads. They change only the time, never a result.
 SHARE = 1 << 20
 """Bytes that a thread indexes at a time. Its lists take up to nine times as much memory, if lines are very short."""
+SHARE_WITH_IDS = 4 << 20
+"""The same if sequences have ids, whose lists stay in memory up to the end: small lists would not be freed then."""
 AREA = 16 << 20
 """Least bytes of text that a call indexes. What they take beyond the index is in memory at the same time."""
 PART = 512 << 10
@@ -518,7 +520,7 @@ def _add_parts(file: TextInput, first: int, settings: IndexSettings, in_lines: b
             raise Locator(file).error(bad_id, what)
         return scans, long_line
 
-    for found in scanned_parts(file, first, scan):
+    for found in scanned_parts(file, first, scan, SHARE if in_lines else SHARE_WITH_IDS):
         parts += found
         if in_lines and settings.defining is None:
             leave_out_hollow(parts)
@@ -556,21 +558,25 @@ class Area(NamedTuple):
 
 
 def scanned_parts(
-    file: TextInput, first: int, scan: Callable[[Area], tuple[list[_core.CTFScan], int | None]]
+    file: TextInput,
+    first: int,
+    scan: Callable[[Area], tuple[list[_core.CTFScan], int | None]],
+    share: int = SHARE,
 ) -> Iterator[list[Part]]:
     """Find the sequences of a text, from an offset on, area by area, and add each to the pass that makes the index.
 
     Args:
         scan: Returns the sequences of an area, and the offset of a line that is too long, if there is one.
+        share: Bytes that a thread takes at a time.
     """
     with explained(file):
         for text, first_line, begin, end in windows_of(file, first):
             source = text.source(begin, end)
             # A few shares for each thread, since the slowest thread ends the call.
-            step = max(AREA, 4 * num_threads() * SHARE)
+            step = max(AREA, 4 * num_threads() * share)
             for at in range(begin, end, step):
                 last = min(at + step, end)
-                scans, long_line = scan(Area(source, first_line, at, last, min(SHARE, last - at)))
+                scans, long_line = scan(Area(source, first_line, at, last, min(share, last - at)))
                 if long_line is not None:
                     raise long_line_error(file.path, long_line)
                 yield list(map(Part.of, scans))
