@@ -97,6 +97,10 @@ class _Course(NamedTuple):
     truncation_length: int
     num_rows: int
 
+    def steps(self, size: Size) -> int:
+        """Return the steps of a truncated minibatch of a size."""
+        return max(about_samples(size) // self.num_rows, 1) if self.num_rows else self.truncation_length
+
 
 class _Bookmark(NamedTuple):
     """Position of the timeline, and the other values that the next read needs."""
@@ -128,90 +132,90 @@ class _Bookmarks:
         return (_Bookmark(self._settings, cursor, *self._others) for cursor in self._cursors)
 
 
-class _Modes:
-    """The reader of a timeline, and its modes of reading for a size and a partition; `Timeline` has the options."""
+@dataclasses.dataclass(frozen=True)
+class _Rules:
+    """The options of a `Timeline` that never change, and the modes of reading that follow from them.
 
-    num_samples: int
-    _make: functools.partial[TimelineReader]
-    _reader: TimelineReader
-    _lengths: npt.NDArray[np.unsignedinteger[Any]]
-    _window: Window | None
-    _omissions: Omissions | None
-    _course: _Course
-    _right_splice: int
-    _is_randomized: bool
-    _is_truncated: bool
-    _crosses_sweeps: bool
-    _counts_sequences: bool
-    _only_full: bool
-    _size_counts: str
+    Attributes:
+        make: Makes the core's reader, from the table, the window and the seed.
+        is_truncated: Whether sequences are delivered in parts.
+    """
+
+    make: functools.partial[TimelineReader]
+    lengths: npt.NDArray[np.unsignedinteger[Any]]
+    omissions: Omissions | None
+    window: Window | None
+    is_truncated: bool
+    right_splice: int
+    crosses_sweeps: bool
+    size_counts: str
+    counts_sequences: bool
+    only_full: bool
+    loads_parts: bool
+
+    @property
+    def is_randomized(self) -> bool:
+        return self.window is not None
 
     @functools.cached_property
-    def _needs(self) -> Needs:
-        return Needs(self._reader)
+    def budgets(self) -> Budgets:
+        return Budgets(self.window)
 
-    def _new_reader(self) -> TimelineReader:
-        reader = self._make(end=0)
-        if self._omissions is not None:
-            reader.leave_out(self._omissions.since, self._omissions.positions)
+    def new_reader(self) -> TimelineReader:
+        reader = self.make(end=0)
+        if self.omissions is not None:
+            reader.leave_out(self.omissions.since, self.omissions.positions)
         return reader
 
-    @functools.cached_property
-    def _budgets(self) -> Budgets:
-        return Budgets(self._window)
-
-    def _reads_of_lanes(self, size: Size, partition: GlobalPartition) -> LaneReads:
+    def lanes(self, reader: TimelineReader, size: Size, partition: GlobalPartition, end: int) -> LaneReads:
         """Return the mode of reading in lanes."""
-        check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
-        if self._only_full or self._counts_sequences or self._size_counts != "own":
+        check_deal(partition, size, is_randomized=self.is_randomized, is_truncated=self.is_truncated)
+        if self.only_full or self.counts_sequences or self.size_counts != "own":
             why = "lanes count the samples of whole global minibatches"
             raise ConfigError(f"classic readers and local_timeline=False take no lanes: {why}", key="lanes")
         budget = None
         if isinstance(size, Budget):
             budget = share_of_lane(size, partition.lanes)
             if size.pool is not None:
-                self._budgets.check_pool(self._reader, size, size.pool)
-            self._budgets.check(self._lengths, budget, partition)
-        starts = self._make.args[1]
-        table = LanesOfTable(self._lengths, starts, self._make.keywords, self._omissions)
-        return LaneReads(table, size, partition, budget, self.num_samples, self._course.end)
+                self.budgets.check_pool(reader, size, size.pool)
+            self.budgets.check(self.lengths, budget, partition)
+        table = LanesOfTable(self.lengths, reader.chunk_starts, self.make.keywords, self.omissions)
+        return LaneReads(table, size, partition, budget, reader.num_samples, end)
 
-    def _whole(self, size: Size, partition: Partition) -> WholeSequences:
+    def whole(self, reader: TimelineReader, size: Size, partition: Partition) -> WholeSequences:
         if isinstance(size, Budget):
-            return self._budgets.mode(self._reader, size, partition)
+            return self.budgets.mode(reader, size, partition)
         share = passed = min(size, _LARGEST_POSITION)
-        if self._size_counts == "own":
+        if self.size_counts == "own":
             # As in CNTK, a share is at least one sample.
             share, passed = max(1, partition.of_reads.share(share)), LARGEST_WORD
-        rules = {"crosses_sweeps": self._crosses_sweeps, "counts_sequences": self._counts_sequences}
-        return WholeSequences.of(self._reader, share, partition, passed=passed, **rules)
+        rules = {"crosses_sweeps": self.crosses_sweeps, "counts_sequences": self.counts_sequences}
+        return WholeSequences.of(reader, share, partition, passed=passed, **rules)
 
-    def _truncated(self, size: Size, partition: Partition) -> TruncatedSequences:
+    def truncated(
+        self, reader: TimelineReader, size: Size, partition: Partition, course: _Course
+    ) -> TruncatedSequences:
         size = whole_size(size, "a truncated minibatch has a fixed number of steps: give a number of samples")
-        steps = self._steps(size)
-        rules = num_slots(size, partition, steps), steps, self._right_splice, self._crosses_sweeps
-        return TruncatedSequences(self._reader, self._lengths, partition.of_reads, *rules)
+        steps = course.steps(size)
+        rules = num_slots(size, partition, steps), steps, self.right_splice, self.crosses_sweeps
+        return TruncatedSequences(reader, self.lengths, partition.of_reads, *rules)
 
-    def _steps(self, size: Size) -> int:
-        _, _, truncation_length, num_rows = self._course
-        return max(about_samples(size) // num_rows, 1) if num_rows else truncation_length
-
-    def _rounds(self, size: Size, partition: Partition) -> RoundsOfSweeps:
-        if self._is_truncated:
-            option = f"truncation_length={self._course.truncation_length}"
+    def rounds(self, reader: TimelineReader, size: Size, partition: Partition, course: _Course) -> RoundsOfSweeps:
+        if self.is_truncated:
+            option = f"truncation_length={course.truncation_length}"
             why = "the slots of truncated minibatches are shared out evenly anyway"
             message = f"{option} and balanced partitions exclude each other: {why}"
             raise ConfigError(message, key="truncation_length")
-        num_left_out = 0 if self._omissions is None else int(np.count_nonzero(self._omissions.since))
+        num_left_out = 0 if self.omissions is None else int(np.count_nonzero(self.omissions.since))
         if isinstance(size, Budget):
-            return self._budgets.rounds(self._reader, size, partition, num_left_out)
+            return self.budgets.rounds(reader, size, partition, num_left_out)
         share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
-        smaller = WholeSequences(self._reader, max(1, share), counts_sequences=self._counts_sequences)
+        smaller = WholeSequences(reader, max(1, share), counts_sequences=self.counts_sequences)
         larger = dataclasses.replace(smaller, share=share + 1)
         return RoundsOfSweeps(larger, smaller, num_larger, partition, num_left_out)
 
 
-class Timeline(_Modes):
+class Timeline:
     """The order of a table of sequences: CNTK's timeline.
 
     Threads may use it in turn, but not at the same time. Apart from the table, it holds 4 bytes for each sequence of a
@@ -290,31 +294,30 @@ class Timeline(_Modes):
         # Equal lengths are one number that is broadcast to all sequences.
         if not (least := lengths[:1] if lengths.strides == (0,) else lengths).min():
             raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
-        self._lengths = lengths
         if window is not None and window.size > LARGEST_WORD:
             window = dataclasses.replace(window, size=LARGEST_WORD)
         starts = np.ascontiguousarray(chunk_starts, np.int64)
-        self._omissions = omissions
-        self._make = functools.partial(TimelineReader, lengths, starts, window=window, seed=seed)
+        self._rules = _Rules(
+            functools.partial(TimelineReader, lengths, starts, window=window, seed=seed),
+            lengths, omissions, window,
+            is_truncated=truncation_length > 0 or num_rows > 0,
+            right_splice=right_splice, crosses_sweeps=crosses_sweeps, size_counts=size_counts,
+            counts_sequences=counts_sequences, only_full=only_full, loads_parts=loads_parts,
+        )  # fmt: skip
         # The end follows below, because it needs the number of samples.
-        self._reader = self._new_reader()
+        self._reader = self._rules.new_reader()
         self.num_samples: int = self._reader.num_samples
-        self._is_randomized = window is not None
-        self._window = window
         end = _LARGEST_POSITION if limits.max_samples is None else limits.max_samples
         if limits.max_sweeps is not None:
             end = limits.max_sweeps * self.num_samples
         self._set_course(_Course(end, limits, truncation_length, num_rows))
-        self._is_truncated = truncation_length > 0 or num_rows > 0
-        self._right_splice, self._crosses_sweeps = right_splice, crosses_sweeps
-        self._size_counts, self._counts_sequences = size_counts, counts_sequences
-        self._only_full, self._loads_parts = only_full, loads_parts
         # The current size and partition, and the mode of reading for them.
         self._settings: tuple[Size, Partition] | None = None
         self._mode: ReadMode | None = None
         self._turns: InTurn | DealtAhead | None = None  # the part of the mode that knows the turns of workers
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
         self._lanes: LaneReads | None = None  # the mode of reading, if it has readers of its own
+        self._needs: Needs | None = None  # made when chunks are asked for
 
     @property
     def end(self) -> int:
@@ -377,7 +380,7 @@ class Timeline(_Modes):
         check_request(about_samples(size), self._course.limits)
         cursor = self._cursor
         check_change(self._settings, size, partition, cursor, f" of the {self._reader.num_batches}")
-        if self._is_randomized and self.end > _LARGEST_POSITION:
+        if self._rules.is_randomized and self.end > _LARGEST_POSITION:
             key = "max_sweeps" if self._course.limits.max_samples is None else "max_samples"
             message = f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1"
             raise ConfigError(message, key=key)
@@ -387,27 +390,29 @@ class Timeline(_Modes):
         lanes: LaneReads | None = None
         mode: ReadMode
         if isinstance(partition, GlobalPartition) and partition.lanes:
-            mode = lanes = self._reads_of_lanes(size, partition)
+            mode = lanes = self._rules.lanes(self._reader, size, partition, self.end)
             if rounds_to_pass is None:
                 self._place(lanes, size, partition)
         elif partition.rounds is not None:
-            mode = self._rounds(size, partition)
-        elif self._is_truncated:
-            mode = truncated = self._truncated(size, partition)
+            mode = self._rules.rounds(self._reader, size, partition, self._course)
+        elif self._rules.is_truncated:
+            mode = truncated = self._rules.truncated(self._reader, size, partition, self._course)
             rows = truncated.num_slots
         else:
-            mode = self._whole(size, partition)
-        if self._only_full and about_samples(size) <= self.num_samples:
+            mode = self._rules.whole(self._reader, size, partition)
+        if self._rules.only_full and about_samples(size) <= self.num_samples:
             mode = OnlyFull(self._reader, mode, about_samples(size))
         if isinstance(partition, GlobalPartition):
             if not partition.lanes:
-                check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
+                check_deal(
+                    partition, size, is_randomized=self._rules.is_randomized, is_truncated=self._rules.is_truncated
+                )
             if partition.remainder == "merge":
                 mode = MergedMinibatches(mode, self._reader, partition.count)
             if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                 rounds_to_pass = self._rounds_to_pass()
             mode = turns = InTurn(mode, partition, rounds_to_pass)
-            if self._loads_parts and partition.is_dealt and not self._is_truncated and not has_pool(size):
+            if self._rules.loads_parts and partition.is_dealt and not self._rules.is_truncated and not has_pool(size):
                 mode = ahead = DealtAhead(turns, self._reader, partition)
             elif partition.count > 1 and partition.is_dealt:
                 mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, size)
@@ -439,7 +444,7 @@ class Timeline(_Modes):
             self._lanes = None
 
     def _slots(self) -> Slots:
-        return self._reader.pending if self._is_truncated else []
+        return self._reader.pending if self._rules.is_truncated else []
 
     def _rounds_to_pass(self) -> int:
         return 0 if self._turns is None else self._turns.rounds_to_pass
@@ -451,8 +456,8 @@ class Timeline(_Modes):
         """Go back to a bookmark: cheap over one read; from further on, the order of the sweep is computed again."""
         # The thread of the parent that may have been in a read is not in the child.
         if in_child:
-            self._reader, self._ahead, self._lanes = self._new_reader(), None, None
-            vars(self).pop("_needs", None)  # it is made again, for the new reader
+            self._reader, self._ahead, self._lanes = self._rules.new_reader(), None, None
+            self._needs = None
         is_same = (bookmark.settings, bookmark.course) == (self._settings, self._course)
         if self._lanes is not None and self._turns is not None and is_same:
             self._lanes.go_to(bookmark.cursor)
@@ -469,7 +474,7 @@ class Timeline(_Modes):
         # Last, because `_take_up` restarts the count, and moves a partition without chunks to the end.
         move = self._reader.rewind if self._lanes is None else self._lanes.go_to
         move(bookmark.cursor)
-        if bookmark.settings is not None and self._is_truncated:
+        if bookmark.settings is not None and self._rules.is_truncated:
             self._reader.restore_pending(bookmark.slots)
 
     def hold(self, bookmark: _Bookmark) -> None:
@@ -549,11 +554,11 @@ class Timeline(_Modes):
             [2]
         """
         settings, cursor, slots, rounds_to_pass, _ = bookmark or self.bookmark()
-        count = None if self._is_randomized else cursor.count
-        if not self._is_truncated:
+        count = None if self._rules.is_randomized else cursor.count
+        if not self._rules.is_truncated:
             return State(cursor.position, settings, count, None, rounds_to_pass, 0, cursor.batch).to_json()
         # Of empty slots at the end, the reader keeps only the number.
-        num_rows = 0 if settings is None else num_slots(*settings, self._steps(settings[0]))
+        num_rows = 0 if settings is None else num_slots(*settings, self._course.steps(settings[0]))
         return State(cursor.position, settings, count, slots, rounds_to_pass, num_rows, cursor.batch).to_json()
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
@@ -566,16 +571,16 @@ class Timeline(_Modes):
         """
         position, settings, count, slots, rounds_to_pass, saved_slots, batch = State.from_json(state)
         slots = slots or []
-        check_slots(slots, self._lengths)
+        check_slots(slots, self._rules.lengths)
         if num_rows is not None:
             self._course = self._course._replace(num_rows=num_rows)
         try:
-            if settings is not None and self._is_truncated:
+            if settings is not None and self._rules.is_truncated:
                 # Check the number before memory is allocated for the slots.
-                check_num_slots(saved_slots, num_slots(*settings, self._steps(settings[0])))
+                check_num_slots(saved_slots, num_slots(*settings, self._course.steps(settings[0])))
             num_lanes = 0 if settings is None else settings[1].num_lanes
             self.go_to(position // self.num_samples * self.num_samples if num_lanes else position)
-            if position >= self.end and self._is_randomized:
+            if position >= self.end and self._rules.is_randomized:
                 # A partition without chunks is at the end, and a sequence need not start there.
                 self._reader.rewind(Cursor(position, sweep=LARGEST_WORD))
             if settings is not None:
@@ -583,12 +588,12 @@ class Timeline(_Modes):
                 if self._lanes is not None:
                     self._lanes.restore(position, batch)
                 else:
-                    self._budgets.go_to_batch(self._reader, settings, batch)
+                    self._rules.budgets.go_to_batch(self._reader, settings, batch)
         except ConfigError as error:
             raise refused(state, error) from error
-        if settings is not None and not self._is_randomized:
+        if settings is not None and not self._rules.is_randomized:
             self._reader.set_count(count or 0)
-        if settings is not None and self._is_truncated:
+        if settings is not None and self._rules.is_truncated:
             self._reader.restore_pending(slots)
 
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
@@ -599,13 +604,18 @@ class Timeline(_Modes):
         """
         if self._lanes is not None:
             return self._lanes.needed()
-        of_slots = self._reader.pending_chunks if self._is_truncated else ()
-        return self._needs.plan(self._where, partition.of_chunks, self._ahead, of_slots)
+        of_slots = self._reader.pending_chunks if self._rules.is_truncated else ()
+        return self._needs_of_reader().plan(self._where, partition.of_chunks, self._ahead, of_slots)
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
         if self._lanes is not None:
             return self._lanes.ahead()
-        return self._needs.ahead(self._where, partition.of_chunks, self._ahead, self.end)
+        return self._needs_of_reader().ahead(self._where, partition.of_chunks, self._ahead, self.end)
+
+    def _needs_of_reader(self) -> Needs:
+        if self._needs is None:
+            self._needs = Needs(self._reader)
+        return self._needs
 
     @property
     def _where(self) -> tuple[int, int, int] | None:
