@@ -107,6 +107,8 @@ def test_pictures_are_self_contained(capsys: pytest.CaptureFixture[str]) -> None
         (["--compare", "windw=3"], "did you mean 'window'?"),
         (["--compare", "window"], "expected NAME=VALUE"),
         (["--compare", "deal=none"], "expected one of cntk, balanced, global"),
+        (["--compare", "minibatch_size=0:4,0:8"], "expected a whole number, or a table"),
+        (["--compare", "window=0:4"], "'window=0:4': expected a whole number"),
     ],
 )
 def test_impossible_plans_say_what_was_expected(
@@ -114,6 +116,21 @@ def test_impossible_plans_say_what_was_expected(
 ) -> None:
     assert main(["plan", "a.ctf", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["plan", "--html"], ["plan", "--svg"], ["inspect", "--html"], ["convert", "--output"]],
+    ids=" ".join,
+)
+def test_a_page_never_replaces_a_file_that_is_read(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    verb, option = arguments
+    Path("link.ctf").symlink_to("a.ctf")
+    before = Path("a.ctf").read_bytes()
+    for target in ("a.ctf", "link.ctf"):
+        assert main([verb, "a.ctf", option, target]) == 2
+        assert f"{target} is the file to read; {verb} never changes its input" in capsys.readouterr().err
+    assert Path("a.ctf").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
+from cntkio.cli.show import FINE, described, inputs_of, progress_bar, refuse_to_replace, show_json
 from cntkio.convert import FileFormat, format_of_name, read_header_file, txt_to_ctf, uci_to_ctf
 from cntkio.convert.files import Merged, Selected, divided, write_file
 from cntkio.corpora import Described
@@ -49,9 +49,7 @@ def convert(options: Namespace) -> int:
             if not known.isdisjoint(own := file.identities()):
                 raise ConfigError(f"--merge: {file.name} is named twice; expected each file once", key="merge")
             known |= own
-        for target in targets:
-            if target.exists() and (target.stat().st_dev, target.stat().st_ino) in known:
-                raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
+        refuse_to_replace(files, "convert", targets)
         chunk_size = _SHUFFLED_AT_ONCE if options.shuffle else CHUNK_SIZE
         described_each = partial(described, options, chunk_size_in_bytes=chunk_size)
         read = partial(described_each, written=forms[0])

@@ -9,6 +9,7 @@ import json
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -109,16 +110,19 @@ class Setting(NamedTuple):
                 known = ", ".join(name.replace("_", "-") for name in self._fields)
                 hint = did_you_mean(field, self._fields)
                 raise ConfigError(f"--compare {change!r}: expected NAME=VALUE with one of {known}{hint}", key="compare")
-            is_word, is_limit = isinstance(getattr(self, field), str), field in _LIMITS
-            if (
-                not is_word
-                and not value.strip().isdecimal()
-                and not (is_limit and _TABLE_OF_LIMIT.fullmatch(value.strip()))
-            ):
-                expected = "a whole number, or a table such as 0:64,10000:256" if is_limit else "a whole number"
-                raise ConfigError(f"--compare {change!r}: expected {expected}", key="compare")
-            changes[field] = value.strip() if is_word else limit_of(value.strip())
+            changes[field] = self._value(field, change, value.strip())
         return self._replace(**changes)
+
+    def _value(self, field: str, change: str, text: str) -> Any:
+        """Read the value of a field in a change."""
+        if isinstance(getattr(self, field), str):
+            return text
+        is_limit = field in _LIMITS
+        with suppress(ValueError):
+            if is_limit or text.isdecimal():
+                return limit_of(text)
+        expected = "a whole number" + ", or a table such as 0:64,10000:256" * is_limit
+        raise ConfigError(f"--compare {change!r}: expected {expected}", key="compare")
 
     def check(self) -> None:
         """Refuse a setting that no source supports."""

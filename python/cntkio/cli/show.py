@@ -384,7 +384,17 @@ def inputs_of(
         if files:
             require_takers(reading_of(options), files)
         refuse_remote_options(options, files)
+        pages = (getattr(options, name, None) for name in ("html", "svg", "table"))
+        refuse_to_replace(files, options.verb.__name__, filter(None, pages))
         yield files
+
+
+def refuse_to_replace(files: Sequence[Input], verb: str, targets: Iterable[Path]) -> None:
+    """Refuse to write to one of the files to read."""
+    for target in (target for target in targets if target.exists()):
+        status = target.stat()
+        if any((status.st_dev, status.st_ino) in file.identities() for file in files):
+            raise ConfigError(f"{target} is the file to read; {verb} never changes its input", key="output")
 
 
 def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
