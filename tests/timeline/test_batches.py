@@ -16,10 +16,10 @@ from slow.batches import filled_rows, keeps, sweep_of_batches
 from slow.timeline import sweep_order
 from support.elastic import require_same_minibatches
 from support.rounds import rounds
+from support.timelines import Chunks, is_possible, make, read_all, window_for
 from support.twister import WORD
 
 properties = settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck))
-Chunks = list[list[int]]
 
 some_chunks = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=8)
 some_seeds = st.sampled_from([0, 1, 7, 2**64 - 1])
@@ -46,21 +46,6 @@ def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None, c
     return Budget(**limits, oversize=oversize or draw(st.sampled_from(["alone", "drop"])))
 
 
-def make(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
-    lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
-    return Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, **options)
-
-
-def read_all(timeline: Timeline, budget: Budget, partition: Partition, most: int = 1) -> list[tuple[list[int], bool]]:
-    found: list[tuple[list[int], bool]] = []
-    while (reads := timeline.read_several(budget, partition, most)) is not None:
-        found += [
-            (reads.selection.sequences[first:last].tolist(), end)
-            for (first, last), end in zip(itertools.pairwise(reads.bounds), reads.ends_of_sweep, strict=True)
-        ]
-    return found
-
-
 def rows_of(chunks: Chunks, batch: list[int], budget: Budget) -> list[list[int]]:
     """The sequences of each row of a minibatch."""
     lengths = [length for chunk in chunks for length in chunk]
@@ -69,25 +54,8 @@ def rows_of(chunks: Chunks, batch: list[int], budget: Budget) -> list[list[int]]
     return [list(itertools.islice(rest, len(row))) for row in rows]
 
 
-def window_for(budget: Budget, chunks: Chunks, is_random: bool) -> Window | None:
-    """A window that the budget allows."""
-    return Window(len(chunks), "chunks") if is_random or budget.pool else None
-
-
 def chunk_of(chunks: Chunks, sequence: int) -> int:
     return int(np.searchsorted(np.cumsum([0, *map(len, chunks)]), sequence, side="right")) - 1
-
-
-def is_possible(chunks: Chunks, budget: Budget, count: int = 1) -> bool:
-    """Return whether the budget leaves a sequence to deliver for each partition."""
-    share, num_sequences = budget.share(count), sum(map(len, chunks))
-    longest = share.longest if budget.oversize == "drop" else 9
-    if budget.drop_last and share.sequences and share.samples is None and share.padded is None:
-        if budget.pool is not None and budget.pool_unit == "sequences":
-            num_sequences = min(num_sequences, budget.pool)
-        if num_sequences < share.sequences:
-            return False
-    return sum(length <= longest for chunk in chunks for length in chunk) >= count
 
 
 @properties

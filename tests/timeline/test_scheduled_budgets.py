@@ -1,6 +1,6 @@
 """Budgets whose limits change with the position. (docs/schedules.md)"""
 
-import itertools
+import functools
 import json
 import logging
 from typing import Any
@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import BalancedPartition, Budget, CheckpointError, ConfigError, GlobalPartition, Partition
-from cntkio.timeline import Timeline, Window
+from cntkio.timeline import Window
 from cntkio.timeline.budget import check_schedules, size_from_json, size_to_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow.batches import budget_at, is_taken, keeps, scheduled_batches
 from slow.timeline import sweep_order
+from support import timelines
 from support.elastic import require_same_minibatches
 from support.rounds import rounds
+from support.timelines import Chunks, is_possible, read_all, window_for
 from support.twister import WORD
 
+make = functools.partial(timelines.make, max_sweeps=2)
+
 properties = settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck), deadline=None)
-Chunks = list[list[int]]
-Found = list[tuple[list[int], bool]]
 
 some_chunks = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=8)
 some_seeds = st.sampled_from([0, 1, 7, 2**64 - 1])
@@ -82,39 +84,6 @@ def some_budgets(draw: st.DrawFn, count: int = 1, can_drop_last: bool = False, o
     return Scheduled(limits, tables, draw(st.sampled_from(["linear", "steps"])) if tables else "linear")
 
 
-def make(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
-    lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
-    return Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, **{"max_sweeps": 2, **options})
-
-
-def read_all(timeline: Timeline, budget: Any, partition: Partition, most: int = 1) -> Found:
-    found: Found = []
-    while (reads := timeline.read_several(budget, partition, most)) is not None:
-        found += [
-            (reads.selection.sequences[first:last].tolist(), end)
-            for (first, last), end in zip(itertools.pairwise(reads.bounds), reads.ends_of_sweep, strict=True)
-        ]
-        assert len(found) < 1000
-    return found
-
-
-def window_for(case: Scheduled, chunks: Chunks, is_random: bool) -> Window | None:
-    return Window(len(chunks), "chunks") if is_random or case.budget.pool else None
-
-
-def is_possible(chunks: Chunks, case: Scheduled, count: int = 1) -> bool:
-    """Return whether each partition surely has a sequence to deliver in each sweep, at the smallest limits."""
-    share = case.budget.share(count)
-    num_sequences, [_, sequences, *_] = sum(map(len, chunks)), share.numbers()
-    if share.drop_last and share.sequences is not None and share.samples is None and share.padded is None:
-        if share.pool is not None and share.pool_unit == "sequences":
-            num_sequences = min(num_sequences, share.pool)
-        if num_sequences < (sequences or 0):
-            return False
-    longest = share.longest if share.oversize == "drop" else 9
-    return sum(length <= longest for chunk in chunks for length in chunk) >= count
-
-
 @properties
 @given(chunks=some_chunks, seed=some_seeds, is_random=st.booleans(), count=st.integers(1, 3), data=st.data())
 def test_minibatches_are_those_of_the_slow_twin(
@@ -122,9 +91,9 @@ def test_minibatches_are_those_of_the_slow_twin(
 ) -> None:
     partition = Partition(data.draw(st.integers(0, count - 1)), count)
     case = data.draw(some_budgets(count, can_drop_last=True))
-    if not is_possible(chunks, case, count) or partition.index >= len(chunks):
+    if not is_possible(chunks, case.budget, count) or partition.index >= len(chunks):
         return
-    window = window_for(case, chunks, is_random or count > 1)
+    window = window_for(case.budget, chunks, is_random or count > 1)
     found = read_all(make(chunks, window, seed=seed), case.budget, partition, data.draw(st.integers(1, 5)))
     lengths = [length for chunk in chunks for length in chunk]
     orders = [
@@ -144,7 +113,7 @@ def test_a_state_continues_in_a_new_timeline(
 ) -> None:
     case = data.draw(some_budgets(count, can_drop_last=kind != "b"))
     index = data.draw(st.integers(0, count - 1))
-    if not is_possible(chunks, case, count if kind in "cb" else 1):
+    if not is_possible(chunks, case.budget, count if kind in "cb" else 1):
         return
     partition: Partition = {
         "c": Partition(index, count),
@@ -154,7 +123,7 @@ def test_a_state_continues_in_a_new_timeline(
         "w": GlobalPartition(index, count, "length", "empty", data.draw(st.integers(0, 1)), 2),
     }[kind]
     options: dict[str, Any] = {
-        "window": window_for(case, chunks, kind == "o" or data.draw(st.booleans())), "seed": seed,
+        "window": window_for(case.budget, chunks, kind == "o" or data.draw(st.booleans())), "seed": seed,
         "loads_parts": data.draw(st.booleans()),
     }  # fmt: skip
     timeline = make(chunks, **options)
@@ -179,9 +148,9 @@ def test_global_minibatches_do_not_depend_on_the_number_of_ranks(
     chunks: Chunks, seed: int, counts: list[int], data: st.DataObject
 ) -> None:
     case = data.draw(some_budgets(can_drop_last=True))
-    if not is_possible(chunks, case):
+    if not is_possible(chunks, case.budget):
         return
-    window = window_for(case, chunks, data.draw(st.booleans()))
+    window = window_for(case.budget, chunks, data.draw(st.booleans()))
     whole = read_all(make(chunks, window, seed=seed), case.budget, Partition())
     require_same_minibatches(lambda: make(chunks, window, seed=seed, loads_parts=True), case.budget, counts, whole)
 
@@ -192,9 +161,9 @@ def test_ranks_deliver_each_sequence_that_is_short_enough_once(
     chunks: Chunks, seed: int, count: int, is_global: bool, data: st.DataObject
 ) -> None:
     case = data.draw(some_budgets(count))
-    if not is_possible(chunks, case, 1 if is_global else count):
+    if not is_possible(chunks, case.budget, 1 if is_global else count):
         return
-    window = window_for(case, chunks, data.draw(st.booleans()))
+    window = window_for(case.budget, chunks, data.draw(st.booleans()))
     lengths = [length for chunk in chunks for length in chunk]
     found = list[int]()
     for index in range(count):
