@@ -477,7 +477,8 @@ class MixturePlan(Displayed):
         of_parts = [plan.steps(count) for plan, count in zip(self._plans.values(), counts, strict=True)]
         # The steps are joined part by part, and sorted by their place in the mixture.
         places = [np.flatnonzero(parts == part)[: len(steps)] for part, steps in enumerate(of_parts)]
-        order = np.argsort(np.concatenate(places))
+        joined = np.concatenate(places)
+        order = np.argsort(joined)
         names = [field.name for field in dataclasses.fields(PlannedSteps) if not field.kw_only]
         columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
         # All parts are read by one size.
@@ -485,7 +486,7 @@ class MixturePlan(Displayed):
             name: np.concatenate([steps.limits[name] for steps in of_parts])[order] for name in of_parts[0].limits
         }
         # If a part has too few steps, the mixture ends before the first of these steps, or has an error there.
-        missing = int(np.setdiff1d(np.arange(num_steps + 1), np.concatenate(places))[0])
+        missing = int(np.setdiff1d(np.arange(num_steps + 1), joined)[0])
         end = num_steps + 1
         if self._stop != "forever":
             ended = [(at[steps.ends_of_sweep] + 1).tolist() for at, steps in zip(places, of_parts, strict=True)]
@@ -496,11 +497,10 @@ class MixturePlan(Displayed):
         if end > missing < num_steps:
             raise _without_data(list(self._plans)[int(parts[missing])])
         last = min(end, missing)
-        own = {
-            name: columns["num_sequences"] * (parts[np.sort(np.concatenate(places))] == part)
-            for part, name in enumerate(self._plans)
+        of_steps = parts[joined[order]]
+        components = {
+            name: (columns["num_sequences"] * (of_steps == part))[:last] for part, name in enumerate(self._plans)
         }
-        components = {name: counts[:last] for name, counts in own.items()}
         limits = {name: values[:last] for name, values in limits.items()}
         found = {name: column[:last] for name, column in columns.items()}
         return PlannedSteps(**found, components=components, limits=limits)

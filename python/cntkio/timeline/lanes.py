@@ -72,9 +72,6 @@ class _Lane:
         self.num_samples: int = reader.num_samples
         self.needs = Needs(reader)
 
-    def go_to(self, position: int) -> None:
-        self.reader.set_position(position)
-
     def table(self, selection: Selection, count: int) -> tuple[_Integers, _Integers]:
         """Return the first sequences of a selection and their chunks, by their numbers in the table."""
         return selection.sequences[:count] + self.first_sequence, selection.chunks[:count] + self.first_chunk
@@ -143,7 +140,7 @@ class LanesOfTable:
         return [*found, (len(self.lengths), len(self.chunk_starts) - 1)]
 
     def lanes(self, partition: GlobalPartition, budget: Budget | None) -> list[_Lane]:
-        """Return the lanes that have sequences: with a budget all, otherwise those of a partition."""
+        """Return the lanes that have sequences: with a budget all, otherwise the lanes of a partition."""
         bounds, found = self.bounds(partition.lanes), []
         core = None if budget is None else budget.for_core()
         # All lanes together have the window of a single reader.
@@ -345,7 +342,7 @@ class LaneReads(ReadMode):
         self._blocks.clear()
         sweep, step = self.cursor.sweep, 0 if self.num_steps is None else self._span(self.cursor.batch)[0]
         for lane in self._lanes:
-            lane.go_to(sweep * lane.num_samples + lane.num_samples * step // (self.num_steps or 1))
+            lane.reader.set_position(sweep * lane.num_samples + lane.num_samples * step // (self.num_steps or 1))
         self._has_ended = [False] * len(self._lanes)
         self._frontier = Cursor(self._position(sweep, step), sweep=sweep, batch=step)
 
@@ -423,7 +420,7 @@ class LaneReads(ReadMode):
             cursors[-1] = Cursor((sweep + 1) * self._num_samples, sweep=sweep + 1)
             self._has_ended = [False] * len(self._lanes)
             for lane in self._lanes:
-                lane.go_to((sweep + 1) * lane.num_samples)
+                lane.reader.set_position((sweep + 1) * lane.num_samples)
         return _merged(columns, np.concatenate(steps), cursors)
 
     # ----------------------------------------------------------------------------------------------------- chunks

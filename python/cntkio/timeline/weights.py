@@ -248,15 +248,12 @@ class Weights:
 
     def to_json(self) -> list[list[Any]]:
         """Return the weights for a state: for each stretch its first position, its weights, and the turns before."""
-        return [
-            [
-                first,
-                [of_one.values[0] for of_one in of] if stretch.is_constant else [of_one.to_json() for of_one in of],
-                list(self.taken_at(first)),
-            ]
-            for stretch in self.stretches
-            for first, of in [stretch]
-        ]
+        found = []
+        for stretch in self.stretches:
+            is_constant = stretch.is_constant
+            weights = [of_one.values[0] if is_constant else of_one.to_json() for of_one in stretch.schedules]
+            found.append([stretch.first, weights, list(self.taken_at(stretch.first))])
+        return found
 
     @classmethod
     def from_json(cls, json: Any, names: Sequence[str]) -> Weights:

@@ -414,7 +414,8 @@ class HTKFormat(Format):
 
     def content_sum(self, file: object, index: Index) -> str:
         paths, stamps = index.layout.listed.paths, index.layout.stamps
-        if any(map(self._stored.has, map(os.fsdecode, paths))):
+        # Objects in stores have no stamp, and their content is not summed.
+        if any(self._stored.has(os.fsdecode(paths[file])) for file in np.flatnonzero(stamps.sizes < 0).tolist()):
             return ""
 
         def opened(number: int) -> InputFile:
