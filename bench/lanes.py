@@ -1,4 +1,4 @@
-"""Lanes beside CNTK's order: how well they shuffle, how even ranks are, and what a rank reads. All of it is simulated.
+"""Lanes and CNTK's order: how well they shuffle, how even ranks are, and how much a rank reads. All of it is simulated.
 
     python bench/lanes.py [--sequences 2000000] [--chunks 1024] [--window 128] [--lanes 64] [--ranks 1,2,8,64]
 

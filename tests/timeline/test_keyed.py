@@ -1,4 +1,4 @@
-"""The keyed order: the quality of its permutations, what it costs, and what is refused."""
+"""The keyed order: the quality of its permutations, its costs, and the settings that it refuses."""
 
 from __future__ import annotations
 

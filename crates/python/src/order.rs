@@ -328,7 +328,7 @@ impl TimelineReader {
 
 #[pymethods]
 impl TimelineReader {
-    /// Create a reader at position 0. It reads in order if there is no window.
+    /// Create a reader at position 0. It reads in order without a window.
     #[new]
     #[pyo3(signature = (lengths, chunk_starts, *, window, seed, end))]
     fn new(
@@ -727,7 +727,7 @@ fn steps_of_lanes<'py>(
     seed: u64,
 ) -> PyResult<Words<'py>> {
     let lengths = lengths.as_slice()?;
-    // The core cuts the array at these bounds without a check, and has no bin for a sequence if there are no steps.
+    // The core cuts the array at these bounds without a check, and without steps it has no bin for a sequence.
     let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&lengths.len()) && bounds.is_sorted();
     if !are_bounds || lanes.len() + 1 != bounds.len() || num_steps == 0 {
         return Err(PyValueError::new_err("not the bounds of lanes"));

@@ -236,7 +236,7 @@ class TableFile(Table):
         return self._plain(batch)
 
     def _plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch in plain types; refuse other columns than those that an index cache promises."""
+        """Return a batch in plain types; refuse columns that an index cache does not promise."""
         plain = in_plain_types(batch)
         if self.kept is not None and any(field.type != self._type_of(field.name) for field in plain.schema):
             raise self.kept.error(self.path)
@@ -518,7 +518,7 @@ def open_table(path: str, access: Access = OPENED_AS_IT_IS) -> TableFile:
     """Open a file, or a URL, which is never mapped. Refuse a file that is neither Parquet nor Arrow."""
     stored = open_stored(path, access.remote, access.facts)
     try:
-        # Before anything is read, so that an index in a cache saves all requests but the one for the facts.
+        # Before anything is read, so that an index in a cache saves all requests except for the facts.
         cache = None if access.settings is None else IndexCache(stored, access.settings, verify=access.verifies_cache)
         kept = None if cache is None else cache.read(KeptIndex.of)
         head = stored.read(0, _HEAD) if kept is None else kept.head

@@ -650,7 +650,7 @@ def _joined_keys(corpora: Sequence[FileCorpus], columns: Iterable[Keys]) -> Keys
     """Return the keys of all files, of which each file gets its part, so that no key is in memory twice.
 
     Args:
-        columns: The keys of each file among all. A file's own keys are freed when those of the next file are wanted.
+        columns: The keys of each file among all. A file's own keys are freed when the next file's keys are wanted.
     """
     found: list[Keys] = []
     for corpus, column in zip(corpora, columns, strict=True):

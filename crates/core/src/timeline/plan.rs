@@ -211,7 +211,7 @@ fn windows_in_samples(samples: impl Iterator<Item = u64>, size: u64) -> Vec<Span
         .collect()
 }
 
-/// The window of each rank, if windows of about `size` do not overlap. `sizes` are those of the ranks, in its unit.
+/// The window of each rank, if windows of about `size` do not overlap. `sizes` are the sizes of the ranks, in its unit.
 fn windows_apart(sizes: &[u64], size: u64) -> Vec<Span> {
     let total: u64 = sizes.iter().sum();
     let num_windows = u128::from(total.div_ceil(size));

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A shuffle of 10^8 places waits for memory at each exchange. This waits for none: nearly every exchange is of two
-//! places that nobody asks for, which a small table of bits tells.
+//! places that no read asks for, and a small table of bits shows which.
 
 use super::generator::{MersenneTwister, Remainder};
 use super::{Pause, SEQUENCES_BETWEEN_PAUSES, Stopped};

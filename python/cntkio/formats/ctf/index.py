@@ -682,7 +682,7 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     columns = [part.keys for part in parts if len(part.keys)]
     counts = [part.num_lines for part in parts]
     bits = [part.kept for part in parts if part.kept is not None]
-    # In one array, because small arrays between the large ones would keep freed memory from the system.
+    # In one array, because small arrays between large arrays would keep freed memory from the system.
     kept = np.concatenate(bits) if bits else None
     bits.clear()
     parts.clear()  # so that each column is in memory once while its parts are joined
