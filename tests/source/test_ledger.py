@@ -186,11 +186,16 @@ def test_a_mixture_never_delivers_what_a_part_leaves_out(path: Path, kind: Calla
 def test_what_is_not_possible_is_refused(path: Path) -> None:
     mistakes: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"leave_out": {-1: [1]}}, ConfigError, "position -1"),
-        ({"leave_out": 5}, ConfigError, "expected a list of keys"),
+        ({"leave_out": 5}, ConfigError, "expected keys, or the path of a file"),
+        ({"leave_out": [101.5]}, ConfigError, "a whole number from 0"),
+        ({"leave_out": {2**70}}, ConfigError, "a whole number from 0"),
         ({"leave_out": {"a": [1]}}, ConfigError, "position 'a'"),
         ({"leave_out": range(100, 160)}, CorpusError, "nothing is left"),
         ({"repeat": {101: 0}}, ConfigError, "0 times"),
         ({"repeat": {99: 2}}, ConfigError, "sequences for 0 of them"),
+        ({"repeat": {101.5: 2}}, ConfigError, "a whole number from 0"),
+        ({"repeat": {101: 2, "101": 3}}, ConfigError, "a key twice"),
+        ({"repeat": [101, 101]}, ConfigError, "number of times"),
     ]
     for options, kind, message in mistakes:
         with pytest.raises(kind, match=message):

@@ -83,7 +83,7 @@ class Keys:
         """Return keys of any other type: an array, also of objects, or a list.
 
         Raises:
-            ValueError: A key is negative.
+            ValueError: A key is negative, has a fraction, or needs more than 64 bits.
 
         Example:
             >>> Keys.of([7, 9])[:], Keys.of(np.array(["a", "b"], object)).words()
@@ -95,8 +95,13 @@ class Keys:
         array = np.asarray(values)
         if array.dtype.kind in "SU":
             return cls(array)
+        if array.dtype.kind == "f" and (array % 1 != 0).any():
+            raise ValueError(f"the key {array[array % 1 != 0][0]}; expected whole numbers or texts")
         if array.dtype.kind not in "iu":  # none, or numbers of which some need 64 bits
-            return cls(np.array(values, np.uint64))
+            try:
+                return cls(np.array(values, np.uint64))
+            except OverflowError as error:
+                raise ValueError("a key is below 0 or above 2^64 - 1") from error
         if len(array) and int(array.min()) < 0:
             raise ValueError(f"the key {array.min()}; expected keys of 0 to 2^64 - 1")
         return cls(array.astype(np.uint64))

@@ -41,18 +41,24 @@ def checked_omissions(leave_out: Any) -> dict[int, Keys]:
         raise ConfigError(
             f"leave_out has {len(by_position)} positions; expected at most {MOST_OMISSIONS}", key="leave_out"
         )
-    return {int(position): _keys(by_position[position]) for position in sorted(by_position)}
+    expected = "keys, or the path of a file with a key in each line"
+    found = {int(position): by_position[position] for position in sorted(by_position)}
+    for position, keys in found.items():
+        if isinstance(keys, str | os.PathLike):
+            keys = np.array(whole_text(keys).split(), np.bytes_)
+        found[position] = _keys(keys, "leave_out", expected)
+    return found
 
 
-def _keys(given: Any) -> Keys:
-    if isinstance(given, str | os.PathLike):
-        return Keys.of(np.array(whole_text(given).split(), np.bytes_))
+def _keys(given: Any, name: str, expected: str) -> Keys:
+    """Return different keys of any type."""
     try:
         array = np.asarray(given)  # of a set, or of an iterator, an array without a dimension
-        return Keys.of(array if array.ndim else list(given))
+        keys = Keys.of(array if array.ndim else list(given))
     except (TypeError, ValueError) as error:
-        expected = "a list of keys, or the path of a file with a key in each line"
-        raise ConfigError(f"leave_out is {given!r:.200}; expected {expected}", key="leave_out") from error
+        expected = f"{expected}; a key is a text, or a whole number from 0 to 2^64 - 1"
+        raise ConfigError(f"{name} is {given!r:.200}; expected {expected}", key=name) from error
+    return Keys.of(np.unique(keys.words() if keys.are_words else keys[:]))
 
 
 def places_of(keys: Keys, wanted: Keys) -> npt.NDArray[np.int64]:
@@ -140,16 +146,23 @@ def with_repetitions(table: JoinedTable, repeat: Mapping[Any, int]) -> JoinedTab
     Raises:
         ConfigError: A key is of no sequence, or its number of repetitions is not possible.
     """
+    if not isinstance(repeat, Mapping):
+        raise ConfigError(f"repeat is {repeat!r:.200}; expected {{key: number of times}}", key="repeat")
     times = np.ones(table.num_sequences, np.int64)
-    for number in sorted(set(repeat.values())):
+    for number in repeat.values():
         if not is_whole(number) or not 1 <= number <= _MOST_REPETITIONS:
             message = f"repeat has {number!r} times; expected a whole number from 1 to {_MOST_REPETITIONS}"
             raise ConfigError(message, key="repeat")
-        wanted = Keys.of([key for key, of_key in repeat.items() if of_key == number])
+    for number in sorted(set(repeat.values())):
+        wanted = _keys([key for key, of_key in repeat.items() if of_key == number], "repeat", "{key: number of times}")
         places = places_of(table.keys, wanted)
         if len(np.unique(table.keys[places])) < len(wanted):
             found = f"{len(wanted)} keys that come {number} times, and sequences for {len(places)} of them"
             raise ConfigError(f"repeat has {found}", key="repeat")
+        if (times[places] > 1).any():
+            raise ConfigError(
+                f"repeat has a key twice, as a number and in digits: {number} times and another", key="repeat"
+            )
         times[places] = number
     chunk_starts = np.append(0, np.cumsum(times))[table.chunk_starts]
     rows = np.repeat(np.arange(table.num_sequences), times)
