@@ -27,8 +27,13 @@ from slow import mixtures as slow
 from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
-TABLES = st.lists(
-    st.dictionaries(st.integers(0, 9000), st.integers(1, 64), min_size=1, max_size=3), min_size=2, max_size=4
+TABLE_OF_ONE = st.dictionaries(st.integers(0, 9000), st.integers(1, 64), min_size=1, max_size=3)
+TABLE_WITH_ZEROS = st.dictionaries(st.integers(0, 9000), st.integers(0, 3), min_size=2, max_size=4)
+# One component is never without weight.
+TABLES = st.builds(
+    lambda first, others: [first, *others],
+    TABLE_OF_ONE,
+    st.lists(TABLE_OF_ONE | TABLE_WITH_ZEROS, min_size=1, max_size=3),
 )
 
 
@@ -48,6 +53,8 @@ def test_blocks_are_those_of_the_slow_twin(tables: list[dict[int, int]], between
         assert weights.component(position) == components[position]
         part = int(components[position])
         assert weights.position_after(part, weights.taken_at(position)[part] + 1) == position + 1
+    rests = np.flatnonzero(np.array([table[max(table)] for table in tables]) == 0).tolist()
+    assert all(weights.position_after(part, 10_000_000) == 2**62 for part in rests)
     # The same tables from a later position on: nothing before is lost, and a state has all of it.
     changed = weights.changed(later, weights)
     assert changed.taken_at(later) == weights.taken_at(later)
@@ -211,3 +218,29 @@ def test_new_tables_hold_from_the_position_on(tmp_path: Path) -> None:
             one.set_weights({"a": 1, "b": 1}, between="curve")
         with pytest.raises(ConfigError, match="thousandth"):
             one.set_weights({"a": {0: 1, 5: 0.0001}, "b": 1})
+
+
+@KINDS
+def test_a_part_whose_weight_becomes_zero_has_no_turn_there(
+    kind: Any, size: Any, num_turns: int, tmp_path: Path
+) -> None:
+    weights = {"a": {0: 1, 2000: 0}, "b": {0: 0, 2000: 1}}
+    steps = {"a": {0: 1, 1000: 0, 2000: 1}, "b": 1}
+    with mixture(tmp_path, kind, weights) as one, mixture(tmp_path, kind, steps, between="steps") as other:
+        for made, expected in ((one, [750, 250, 0, 0]), (other, [500, 0, 500, 500])):
+            shares = made.plan(size).steps(4000 // num_turns).components["a"] > 0
+            if kind is SequenceMixture:
+                shares = np.concatenate([made.read(size).source_of_sequences == "a" for _ in range(40)])
+            assert shares.reshape(4, 1000).sum(axis=1).tolist() == expected
+            state = json.loads(json.dumps(made.state_dict()))
+            made.load_state_dict(state)
+            assert made.state_dict() == state
+        with pytest.raises(ConfigError, match="components are 0 at position 5"):
+            one.set_weights({"a": {0: 1, 5: 0}, "b": {0: 1, 5: 0, 9: 1}})
+        damaged = json.loads(json.dumps(state))
+        damaged["timeline"]["weights"][0][1] = [[[0, 9], [1, 0], "linear"]] * 2
+        with pytest.raises(CheckpointError, match="never all 0"):
+            other.load_state_dict(damaged)
+    corpora = {name: (CTFDeserializer(tmp_path / name, STREAMS), table) for name, table in weights.items()}
+    with pytest.raises(ConfigError, match="stop='all' waits for 'a', but its weight stays 0 from 2000 on"):
+        kind(corpora, stop="all")

@@ -46,7 +46,7 @@ def weights_of(parts: Mapping[str, tuple[object, Any]], stop: str, between: str)
         raise ConfigError("parts are not {name: (source, weight)}", key="parts")
     if not parts:
         raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
-    return Weights.of({name: weight for name, (_, weight) in parts.items()}, list(parts), between)
+    return Weights.of({name: weight for name, (_, weight) in parts.items()}, list(parts), between, stop)
 
 
 @suggests_keywords
@@ -242,7 +242,7 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             ConfigError: A part has no weight, there is no such part, or a weight is not possible.
         """
-        following = Weights.of(weights, self._weights.names, between)
+        following = Weights.of(weights, self._weights.names, between, self.stop)
         with self._lock.inner:
             self._weights = self._weights.changed(self._position().step, following)
 

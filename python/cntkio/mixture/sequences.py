@@ -238,7 +238,7 @@ class SequenceMixture(MinibatchSource):
             ConfigError: A part has no weight, there is no such part, or a weight is not possible; or the source is
                 inside a pool of samples, whose end depends on what follows.
         """
-        following = Weights.of(weights, self._mixed.weights.names, between)
+        following = Weights.of(weights, self._mixed.weights.names, between, self._mixed.stop)
         with self.lock.inner:  # a read of another thread comes before or after
             state = self.state_dict()
             # A move discards the minibatches that were prepared with the former weights.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -415,7 +416,8 @@ class MixedTimeline:
                 chunk_id = part.first_chunk + chunk
                 yield due, chunk_id
                 # Number of rounds of 1,000 turns until the part needs its next chunk.
-                due += float(self._chunk_starts[chunk_id + 1] - self._chunk_starts[chunk_id]) / counts[index]
+                num_turns = float(self._chunk_starts[chunk_id + 1] - self._chunk_starts[chunk_id])
+                due += num_turns / counts[index] if counts[index] else math.inf
 
         for _, chunk_id in heapq.merge(*(ahead(index, part) for index, part in enumerate(self._parts))):
             yield chunk_id

@@ -31,6 +31,8 @@ NUM_TURNS = 1000
 _MOST_BLOCKS = 2**20
 # Sums of weights, and their products with `NUM_TURNS`, stay finite.
 _LARGEST_WEIGHT = 1e300
+# Positions of all timelines are below.
+_NEVER = 2**62
 _Integers = npt.NDArray[np.int64]
 
 
@@ -100,8 +102,13 @@ class Weights:
     stretches: tuple[_Stretch, ...]
 
     @classmethod
-    def of(cls, weights: Mapping[str, Any], names: Sequence[str], between: str = "linear") -> Weights:
-        """Check the weights of all components, each a number or a table by position.
+    def of(
+        cls, weights: Mapping[str, Any], names: Sequence[str], between: str = "linear", stop: str = "first"
+    ) -> Weights:
+        """Check the weights of all components, each a number above 0, or a table by position, which may have zeros.
+
+        Args:
+            stop: When the data end; with ``"all"`` no weight stays 0, because its component would never end.
 
         Raises:
             ConfigError: A component has no weight, there is no such component, or a weight is not possible.
@@ -117,12 +124,19 @@ class Weights:
         found = {name: Schedule.of(f"the weight of {name!r}", weights[name], between, key="weights") for name in names}
         for name, schedule in found.items():
             for value in schedule.values:
-                if not 0 < value < _LARGEST_WEIGHT:
-                    message = f"the weight of {name!r} is {value!r}; expected a number above 0, below 1e300"
-                    raise ConfigError(message, key="weights")
-        made = cls(tuple(names), (_Stretch(0, tuple(found.values())),))
+                if not 0 <= value < _LARGEST_WEIGHT or (value == 0 and schedule.points == (0,)):
+                    expected = "expected a number above 0, below 1e300; a table of weights may have zeros"
+                    raise ConfigError(f"the weight of {name!r} is {value!r}; {expected}", key="weights")
+            if stop == "all" and schedule.values[-1] == 0:
+                message = f"stop='all' waits for {name!r}, but its weight stays 0 from {schedule.points[-1]} on"
+                raise ConfigError(f"{message}; choose stop='first' or stop='forever'", key="weights")
+        schedules = tuple(found.values())
+        for position in _without_weight(schedules):
+            raise ConfigError(f"the weights of all components are 0 at position {position}", key="weights")
+        made = cls(tuple(names), (_Stretch(0, schedules),))
         firsts, counts, _ = made._blocks
-        for block, component in np.argwhere(counts == 0)[:1].tolist():
+        has_zeros = np.array([0 in schedule.values for schedule in schedules])
+        for block, component in np.argwhere((counts == 0) & ~has_zeros)[:1].tolist():
             name, schedule = list(found.items())[component]
             value = float(schedule.at(int(firsts[block])))
             at = f" at position {firsts[block]}" if len(counts) > 1 else ""
@@ -192,10 +206,12 @@ class Weights:
         return tuple((taken + rounds * counts + of_rest).tolist())
 
     def position_after(self, component: int, count: int) -> int:
-        """Return the position after turn number `count` of a component, counted from 1."""
+        """Return the position after turn number `count` of a component, counted from 1; 2^62: it never comes."""
         firsts, counts, taken = self._blocks
         block = int(np.searchsorted(taken[:, component], count)) - 1
         of_block = tuple(counts[block].tolist())
+        if of_block[component] == 0:  # only of the last block
+            return _NEVER
         rounds, rest = divmod(count - int(taken[block, component]) - 1, of_block[component])
         begin, turn = int(firsts[block]), int(np.flatnonzero(turns_of(of_block) == component)[rest])
         return begin + int(rounds) * NUM_TURNS + turn + 1
@@ -264,8 +280,6 @@ class Weights:
         if not firsts or any(one > other for one, other in itertools.pairwise(firsts)):
             raise damaged("weights", json, "weights from some positions on, in ascending order")
         made = cls(tuple(names), tuple(stretches))
-        if not (made._blocks[1] > 0).all():
-            raise damaged("weights", json, "a turn of each component")
         for (first, _, taken), entry in zip(entries, items("weights", json), strict=True):
             if wholes("weights", taken, [0] * len(names)) != list(made.taken_at(first)):
                 raise damaged("weights", entry, "the turns of each component before the position")
@@ -276,6 +290,14 @@ def _numbers(values: Sequence[float]) -> tuple[Schedule, ...]:
     return tuple(Schedule((0,), (value,)) for value in values)
 
 
+def _without_weight(schedules: Sequence[Schedule]) -> list[int]:
+    """Return the first of the points at which all weights are 0, if there is one."""
+    points = np.array(sorted({point for schedule in schedules for point in schedule.points}), np.int64)
+    sums = np.sum([schedule.values_at(points) for schedule in schedules], axis=0)
+    found: list[int] = points[sums == 0][:1].tolist()
+    return found
+
+
 def _saved(json: Any, num_components: int) -> tuple[Schedule, ...]:
     """Read the weights of a stretch: turns, which are 1,000 together, or schedules."""
     if not any(isinstance(of_one, list | tuple) for of_one in items("weights", json)):
@@ -284,7 +306,8 @@ def _saved(json: Any, num_components: int) -> tuple[Schedule, ...]:
             raise damaged("weights", json, f"{NUM_TURNS} turns")
         return _numbers(counts)
     schedules = tuple(Schedule.from_json("weights", of_one) for of_one in json)
-    are_possible = all(0 < value < _LARGEST_WEIGHT for schedule in schedules for value in schedule.values)
-    if len(schedules) != num_components or not are_possible or len({one.between for one in schedules}) > 1:
-        raise damaged("weights", json, f"{num_components} tables of numbers above 0, all 'linear' or all 'steps'")
+    are_possible = all(0 <= value < _LARGEST_WEIGHT for schedule in schedules for value in schedule.values)
+    is_damaged = len(schedules) != num_components or not are_possible or len({one.between for one in schedules}) > 1
+    if is_damaged or _without_weight(schedules):
+        raise damaged("weights", json, f"{num_components} tables of weights, all 'linear' or all 'steps', never all 0")
     return schedules
