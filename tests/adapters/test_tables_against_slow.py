@@ -24,11 +24,6 @@ DTYPES = {pa.float32(): np.float32, pa.float64(): np.float64, pa.int64(): np.int
 KINDS = ["number", "vector", "numbers", "vectors", "entries", "entries of each", "classes"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("slow_tables")
-
-
 def values_of(number: pa.DataType) -> st.SearchStrategy[Any]:
     if pa.types.is_boolean(number):
         return st.booleans()
@@ -75,11 +70,11 @@ def innermost(kind: pa.DataType) -> pa.DataType:
 @given(data=st.data(), num_rows=st.integers(1, 12), rows_of_a_chunk=st.integers(1, 5),
        ending=st.sampled_from(["parquet", "arrow", "arrows"]))  # fmt: skip
 def test_random_tables_have_the_values_of_a_slow_reader(
-    folder: Path, data: st.DataObject, num_rows: int, rows_of_a_chunk: int, ending: str
+    module_folder: Path, data: st.DataObject, num_rows: int, rows_of_a_chunk: int, ending: str
 ) -> None:
     made = {f"c{number}": data.draw(columns(num_rows)) for number in range(data.draw(st.integers(1, 3)))}
     table = pa.table({name: column for name, (_, column) in made.items()})
-    path = str(folder / f"a.{ending}")
+    path = str(module_folder / f"a.{ending}")
     if ending == "parquet":
         parquet.write_table(table, path, row_group_size=rows_of_a_chunk)
     else:

@@ -28,9 +28,7 @@ from support.toy_format import ROW
 DATA: dict[str, Any] = {"x": np.arange(40).reshape(20, 2), "y": [[n % 3] for n in range(20)]}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -165,8 +163,8 @@ class NoSequences(Corpus):
 
 
 @pytest.fixture
-def without_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files: `a.toy` has a sequence, and `none.toy` has none."""
+def without_sequences(current_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files in `current_folder`: `a.toy` has a sequence, and `none.toy` has none."""
     monkeypatch.setitem(KINDS, "toy", ROW)
     in_files = toy_format.in_files
 

@@ -17,7 +17,7 @@ LENGTHS = [1 + key % 7 for key in range(200)]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def corpus_of_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("a.ctf").write_bytes(corpus_text(LENGTHS))
     return tmp_path

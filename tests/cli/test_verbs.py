@@ -32,10 +32,7 @@ TEXT = "7 |x 1 2 |y 3:1\n7 |x 3 4 |y 1:1\n9 |x 5 6 |y 0:2\n"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def write_binary(path: str) -> None:

@@ -42,7 +42,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whereabouts]:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.setattr(corpus, "LEAST_CACHED", 0)
     monkeypatch.chdir(tmp_path)

@@ -19,11 +19,6 @@ FRAMES, LINES = ["ctf", "cbf", "ark", *TABLES], ["ctf", "cbf", "svm", *TABLES]
 numbers = st.floats(-1e6, 1e6, allow_nan=False, width=32) | st.sampled_from([0.1, -0.0, 1e-30, 2.0**60])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("round_trips")
-
-
 def contents(path: Path, streams: StreamDefs, dtype: Any) -> tuple[dict[str, Any], list[str]]:
     reading = {"dtype": dtype} if path.suffix in (".ctf", ".svm", ".ark") else {}
     defined = streams if path.suffix in (".ctf", ".cbf") else StreamDefs()
@@ -67,7 +62,7 @@ def require_round_trip(
     second=st.sampled_from(FRAMES), dtype=st.sampled_from([np.float32, np.float64]), data=st.data(),
 )  # fmt: skip
 def test_frames_keep_values_lengths_and_keys_between_all_formats(
-    folder: Path, lengths: list[int], first: str, second: str, dtype: Any, data: st.DataObject
+    module_folder: Path, lengths: list[int], first: str, second: str, dtype: Any, data: st.DataObject
 ) -> None:
     width = data.draw(st.integers(2, 4))
     frames = [
@@ -77,7 +72,7 @@ def test_frames_keep_values_lengths_and_keys_between_all_formats(
         for length in lengths
     ]
     streams = StreamDefs(features=StreamDef(field="features", shape=width))  # Kaldi has no other name
-    require_round_trip(folder, {"features": frames}, streams, dtype, first, second)
+    require_round_trip(module_folder, {"features": frames}, streams, dtype, first, second)
 
 
 @settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck), deadline=None)
@@ -86,7 +81,7 @@ def test_frames_keep_values_lengths_and_keys_between_all_formats(
     second=st.sampled_from(LINES), dtype=st.sampled_from([np.float32, np.float64]), data=st.data(),
 )  # fmt: skip
 def test_sparse_lines_keep_values_lengths_and_keys_between_all_formats(
-    folder: Path, labels: list[int], first: str, second: str, dtype: Any, data: st.DataObject
+    module_folder: Path, labels: list[int], first: str, second: str, dtype: Any, data: st.DataObject
 ) -> None:
     count = len(labels)
     entries = [
@@ -102,4 +97,4 @@ def test_sparse_lines_keep_values_lengths_and_keys_between_all_formats(
         features=StreamDef(field="features", shape=9, is_sparse=True), label=StreamDef(field="label", shape=1)
     )
     arrays = {"features": features, "label": np.array(labels, dtype)}
-    require_round_trip(folder, arrays, streams, dtype, first, second)
+    require_round_trip(module_folder, arrays, streams, dtype, first, second)

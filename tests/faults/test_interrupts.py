@@ -29,7 +29,7 @@ PROGRAM = Path(__file__).with_name("random_interrupts.py")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpora")
     write_corpora(folder)
     return folder
@@ -59,9 +59,9 @@ def moments(name: str = "") -> Iterator[At]:
 
 
 @pytest.mark.parametrize("name", WITH_MIXTURES)
-def test_a_first_read_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
+def test_a_first_read_can_be_interrupted_at_every_step(name: str, corpora: Path) -> None:
     for at in moments(name):
-        lockstep = Lockstep(WITH_MIXTURES[name], folder, at)
+        lockstep = Lockstep(WITH_MIXTURES[name], corpora, at)
         lockstep.read(5)
         lockstep.interrupted = never
         lockstep.close()
@@ -70,13 +70,13 @@ def test_a_first_read_can_be_interrupted_at_every_step(name: str, folder: Path) 
 @pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize("name", WITH_MIXTURES)
 def test_later_reads_can_be_interrupted_at_every_step(
-    name: str, in_turn: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, in_turn: bool, corpora: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_turn:
         take_in_turn(monkeypatch)
     # Some of these reads find a minibatch ready, others have to wait, or request another size.
     for first in range(3):
-        lockstep = Lockstep(WITH_MIXTURES[name], folder, never)
+        lockstep = Lockstep(WITH_MIXTURES[name], corpora, never)
         of_all_sizes = sizes()
         lockstep.read(next(of_all_sizes))
         for event_number in range(first, 150, step(7)):
@@ -88,8 +88,8 @@ def test_later_reads_can_be_interrupted_at_every_step(
 
 
 @pytest.mark.parametrize("name", WITH_MIXTURES)
-def test_a_restore_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
-    lockstep = Lockstep(WITH_MIXTURES[name], folder, never)
+def test_a_restore_can_be_interrupted_at_every_step(name: str, corpora: Path) -> None:
+    lockstep = Lockstep(WITH_MIXTURES[name], corpora, never)
     for at in moments(name):
         lockstep.interrupted = never
         for _ in range(2):
@@ -100,10 +100,10 @@ def test_a_restore_can_be_interrupted_at_every_step(name: str, folder: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["randomized", "rolling window", "user-defined"])
-def test_a_close_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
+def test_a_close_can_be_interrupted_at_every_step(name: str, corpora: Path) -> None:
     threads = threading.active_count()
     for at in moments(name):
-        lockstep = Lockstep(WITH_MIXTURES[name], folder, never)
+        lockstep = Lockstep(WITH_MIXTURES[name], corpora, never)
         lockstep.read(5)
         lockstep.interrupted = at
         lockstep.close()
@@ -111,8 +111,8 @@ def test_a_close_can_be_interrupted_at_every_step(name: str, folder: Path) -> No
 
 
 @pytest.mark.parametrize("size", [3, 17])
-def test_split_rows_can_be_interrupted_at_every_step(folder: Path, size: int) -> None:
-    corpus = CTFDeserializer(folder / "a.ctf", StreamDefs(x=STREAMS["x"]), chunk_size_in_bytes=200)
+def test_split_rows_can_be_interrupted_at_every_step(corpora: Path, size: int) -> None:
+    corpus = CTFDeserializer(corpora / "a.ctf", StreamDefs(x=STREAMS["x"]), chunk_size_in_bytes=200)
     with MinibatchSource(corpus) as source, MinibatchSource(corpus) as other:
         rows, follower = (SplitRows(each, 4, rows=2, size=size) for each in (source, other))
         rows.read(), follower.read()
@@ -135,12 +135,12 @@ def test_split_rows_can_be_interrupted_at_every_step(folder: Path, size: int) ->
 
 
 @pytest.mark.parametrize("what", ["read_ctf", "write_cbf"])
-def test_a_conversion_can_be_interrupted_at_every_step(what: str, folder: Path, tmp_path: Path) -> None:
+def test_a_conversion_can_be_interrupted_at_every_step(what: str, corpora: Path, tmp_path: Path) -> None:
     def convert() -> None:
         if what == "read_ctf":
-            read_ctf(folder / "a.ctf", STREAMS)
+            read_ctf(corpora / "a.ctf", STREAMS)
         else:
-            write_cbf(tmp_path / "a.cbf", CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=200))
+            write_cbf(tmp_path / "a.cbf", CTFDeserializer(corpora / "a.ctf", STREAMS, chunk_size_in_bytes=200))
 
     for at in moments():
         at(convert)

@@ -18,7 +18,7 @@ WORDS = r"cannot start threads: .*ulimit -u.*CNTKIO_NUM_THREADS=1"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def corpora(tmp_path: Path) -> Path:
     write_corpora(tmp_path)
     return tmp_path
 
@@ -72,14 +72,14 @@ def refused(work: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_source_continues_once_threads_can_be_started(name: str, folder: Path) -> None:
+def test_a_source_continues_once_threads_can_be_started(name: str, corpora: Path) -> None:
     kind = KINDS[name]
-    with kind.make(folder) as expected_source:
+    with kind.make(corpora) as expected_source:
         expected = [plain(expected_source.read(5, kind.partition)) for _ in range(3)]
-    readable(folder)
+    readable(corpora)
 
     def work() -> None:
-        with kind.make(folder) as source:
+        with kind.make(corpora) as source:
             before = source.state_dict()
             for _ in range(3):
                 refused(lambda: source.read(5, kind.partition))
@@ -89,27 +89,27 @@ def test_a_source_continues_once_threads_can_be_started(name: str, folder: Path)
     in_a_fork(work)
 
 
-def test_readers_and_writers_name_the_limit_of_threads(folder: Path) -> None:
-    deserializer = CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=200)
-    readable(folder)
+def test_readers_and_writers_name_the_limit_of_threads(corpora: Path) -> None:
+    deserializer = CTFDeserializer(corpora / "a.ctf", STREAMS, chunk_size_in_bytes=200)
+    readable(corpora)
 
     def work() -> None:
-        refused(lambda: read_ctf(folder / "a.ctf", STREAMS))
-        names = sorted(folder.iterdir())
-        refused(lambda: write_cbf(folder / "new.cbf", deserializer))
-        assert sorted(folder.iterdir()) == names
-        assert read_ctf(folder / "a.ctf", STREAMS).keys_of_sequences.size == 30
-        write_cbf(folder / "new.cbf", deserializer)
+        refused(lambda: read_ctf(corpora / "a.ctf", STREAMS))
+        names = sorted(corpora.iterdir())
+        refused(lambda: write_cbf(corpora / "new.cbf", deserializer))
+        assert sorted(corpora.iterdir()) == names
+        assert read_ctf(corpora / "a.ctf", STREAMS).keys_of_sequences.size == 30
+        write_cbf(corpora / "new.cbf", deserializer)
 
     in_a_fork(work)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_limit_of_descriptors_is_an_error_that_leaks_nothing(name: str, folder: Path) -> None:
+def test_a_limit_of_descriptors_is_an_error_that_leaks_nothing(name: str, corpora: Path) -> None:
     kind = KINDS[name]
 
     def read() -> list[Any]:
-        with kind.make(folder) as source:
+        with kind.make(corpora) as source:
             return [plain(source.read(5, kind.partition)) for _ in range(3)]
 
     expected = read()
@@ -132,9 +132,9 @@ def test_a_limit_of_descriptors_is_an_error_that_leaks_nothing(name: str, folder
     assert name.startswith("user-defined") or outcomes == {True, False}
 
 
-def test_a_source_continues_once_files_can_be_opened(folder: Path) -> None:
+def test_a_source_continues_once_files_can_be_opened(corpora: Path) -> None:
     def source() -> MinibatchSource:
-        deserializer = CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=60)
+        deserializer = CTFDeserializer(corpora / "a.ctf", STREAMS, chunk_size_in_bytes=60)
         return MinibatchSource(deserializer, max_sweeps=1, randomize=False, read_ahead_in_bytes=0)
 
     expected = rest(source(), 5)

@@ -112,11 +112,6 @@ def some_corpus(folder: Path, num_files: int = 5, first_key: int = 0) -> Corpus:
     return written(folder, texts)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("files")
-
-
 @pytest.fixture(autouse=True)
 def small_texts_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctf_corpus, "LEAST_CACHED", 0)
@@ -158,9 +153,9 @@ def delivered(source: MinibatchSource, size: int, **partition: int) -> Any:
 @properties
 @given(corpora(), OPTIONS, st.integers(1, 30), st.integers(1, 3), st.booleans())
 def test_several_files_deliver_the_same_minibatches_as_one(
-    folder: Path, texts: Any, options: dict[str, Any], size: int, count: int, keep: bool
+    module_folder: Path, texts: Any, options: dict[str, Any], size: int, count: int, keep: bool
 ) -> None:
-    corpus = written(folder, *texts)
+    corpus = written(module_folder, *texts)
     for index in range(count):
         one, several = corpus.sources(keep=keep, max_sweeps=2, **options)
         partition = {"num_data_partitions": count, "partition_index": index}
@@ -171,9 +166,9 @@ def test_several_files_deliver_the_same_minibatches_as_one(
 @properties
 @given(corpora(), OPTIONS, st.integers(1, 20), st.integers(0, 9))
 def test_a_restored_concatenation_continues_as_one_file(
-    folder: Path, texts: Any, options: dict[str, Any], size: int, steps: int
+    module_folder: Path, texts: Any, options: dict[str, Any], size: int, steps: int
 ) -> None:
-    corpus = written(folder, *texts)
+    corpus = written(module_folder, *texts)
     one, several = corpus.sources(max_sweeps=2, **options)
     restored, positioned = (corpus.sources(max_sweeps=2, **options)[1] for _ in range(2))
     with one, several, restored, positioned:
@@ -186,8 +181,10 @@ def test_a_restored_concatenation_continues_as_one_file(
 
 @properties
 @given(corpora(), st.integers(1, 4), st.integers(1, 20), st.booleans())
-def test_truncated_minibatches_are_the_same(folder: Path, texts: Any, steps: int, size: int, randomize: bool) -> None:
-    corpus = written(folder, *texts)
+def test_truncated_minibatches_are_the_same(
+    module_folder: Path, texts: Any, steps: int, size: int, randomize: bool
+) -> None:
+    corpus = written(module_folder, *texts)
 
     def all_of(source: MinibatchSource) -> list[Any]:
         with source:
@@ -202,8 +199,8 @@ def test_truncated_minibatches_are_the_same(folder: Path, texts: Any, steps: int
 
 @properties
 @given(corpora(), st.integers(0, 5), st.booleans())
-def test_errors_name_the_file_and_its_line(folder: Path, texts: Any, budget: int, randomize: bool) -> None:
-    corpus = written(folder, *texts)
+def test_errors_name_the_file_and_its_line(module_folder: Path, texts: Any, budget: int, randomize: bool) -> None:
+    corpus = written(module_folder, *texts)
     lines_before = np.cumsum([0, *(text.count(b"\n") for text in texts[0])])
 
     def error_of(path: Any) -> FormatError | None:
@@ -528,9 +525,9 @@ def write_binaries(folder: Path, totals: list[int], layout: Any = "2.x") -> None
 @properties
 @given(st.lists(st.integers(1, 4).map(lambda count: 4 * count), min_size=1, max_size=5), st.integers(1, 5), OPTIONS)
 def test_several_binary_files_deliver_the_same_minibatches_as_one(
-    folder: Path, layout: Any, keep: bool, totals: list[int], rest_of_last: int, options: dict[str, Any]
+    module_folder: Path, layout: Any, keep: bool, totals: list[int], rest_of_last: int, options: dict[str, Any]
 ) -> None:
-    write_binaries(folder, [*totals, rest_of_last], layout)
+    write_binaries(module_folder, [*totals, rest_of_last], layout)
 
     def minibatches(path: Path) -> list[Any]:
         with MinibatchSource(CBFDeserializer(path, keep_data_in_memory=keep), max_sweeps=2, **options) as source:
@@ -539,7 +536,7 @@ def test_several_binary_files_deliver_the_same_minibatches_as_one(
                 for one in source.minibatches(5)
             ]
 
-    assert minibatches(folder / "part-*.cbf") == minibatches(folder / "whole.cbf")
+    assert minibatches(module_folder / "part-*.cbf") == minibatches(module_folder / "whole.cbf")
 
 
 def test_binary_files_with_different_streams_are_refused(tmp_path: Path) -> None:

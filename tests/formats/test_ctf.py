@@ -168,24 +168,19 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     corpus.close()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ctf")
-
-
 @settings(max_examples=rounds(200), suppress_health_check=list(HealthCheck))
 @given(ctf_files(), st.integers(0, 12), st.integers(1, 60), st.integers(1, 80), st.integers(1, 3))
 def test_the_fast_reader_agrees_with_the_slow_reader(
-    folder: Path, file: CtfFile, budget: int, block: int, piece: int, threads: int
+    module_folder: Path, file: CtfFile, budget: int, block: int, piece: int, threads: int
 ) -> None:
     with sizes(block, piece, threads):
-        compare(file, folder, budget)
+        compare(file, module_folder, budget)
 
 
 @settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck))
 @given(valid_ctf_files())
-def test_valid_files_are_read_without_warnings(folder: Path, file: CtfFile) -> None:
-    compare(file, folder, 0)
+def test_valid_files_are_read_without_warnings(module_folder: Path, file: CtfFile) -> None:
+    compare(file, module_folder, 0)
 
 
 @pytest.mark.parametrize("in_lines", [False, True])

@@ -27,11 +27,6 @@ LINES = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("parts")
-
-
 def opened(folder: Path, sequences: list[list[str]], **options: Any) -> Corpus:
     lines = [f"{key}{line}\n" for key, sequence in enumerate(sequences) for line in sequence]
     (folder / "a.ctf").write_text("".join(lines))
@@ -41,9 +36,9 @@ def opened(folder: Path, sequences: list[list[str]], **options: Any) -> Corpus:
 @properties
 @given(LINES, st.data(), st.sampled_from([0, 40, 1 << 12]))
 def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
-    folder: Path, sequences: list[list[str]], data: st.DataObject, gap: int
+    module_folder: Path, sequences: list[list[str]], data: st.DataObject, gap: int
 ) -> None:
-    corpus = opened(folder, sequences)
+    corpus = opened(module_folder, sequences)
     chosen = data.draw(st.sets(st.integers(0, len(sequences) - 1), min_size=1))
     part = np.array(sorted(chosen), np.uint32)
     with pytest.MonkeyPatch.context() as patch:
@@ -70,12 +65,12 @@ def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     LINES, st.integers(2, 4), st.integers(1, 20), st.sampled_from(["length", "area"]), st.sampled_from([60, 1 << 20])
 )
 def test_ranks_that_load_parts_deliver_the_values_of_one_reader(
-    folder: Path, sequences: list[list[str]], count: int, size: int, deal: Any, chunk_size: int
+    module_folder: Path, sequences: list[list[str]], count: int, size: int, deal: Any, chunk_size: int
 ) -> None:
-    opened(folder, sequences).close()
+    opened(module_folder, sequences).close()
 
     def read(partition: Any = None) -> list[tuple[Any, ...]]:
-        corpus = CTFDeserializer(folder / "a.ctf", STREAMS, max_errors=-1, chunk_size_in_bytes=chunk_size)
+        corpus = CTFDeserializer(module_folder / "a.ctf", STREAMS, max_errors=-1, chunk_size_in_bytes=chunk_size)
         found = []
         with MinibatchSource(corpus, max_sweeps=1) as source:
             while (minibatch := source.read(size, *([] if partition is None else [partition]))) is not None:
@@ -89,10 +84,10 @@ def test_ranks_that_load_parts_deliver_the_values_of_one_reader(
     assert sorted(found for rank in ranks for found in rank) == sorted(read())
 
 
-def test_an_error_belongs_to_the_rank_that_has_its_sequence(folder: Path) -> None:
+def test_an_error_belongs_to_the_rank_that_has_its_sequence(module_folder: Path) -> None:
     good, bad = [" |x 1 2 |s 1:1"], [" |x 1 y |s 1:1"]
-    opened(folder, [good, bad, good, good]).close()
-    corpus = CTFDeserializer(folder / "a.ctf", STREAMS)
+    opened(module_folder, [good, bad, good, good]).close()
+    corpus = CTFDeserializer(module_folder / "a.ctf", STREAMS)
     errors = []
     for index in range(4):
         with MinibatchSource(corpus, randomize=False, max_sweeps=1) as source:
@@ -103,9 +98,9 @@ def test_an_error_belongs_to_the_rank_that_has_its_sequence(folder: Path) -> Non
     assert errors == [(1, 2, 1)]
 
 
-def test_a_budget_that_a_part_exceeds_names_the_error_beyond_it(folder: Path) -> None:
+def test_a_budget_that_a_part_exceeds_names_the_error_beyond_it(module_folder: Path) -> None:
     good, bad = [" |x 1 2 |s 1:1"], [" |x 1 y |s 1:1"]
-    corpus = opened(folder, [bad, good, bad, bad, bad], max_errors=4)  # each of them costs two
+    corpus = opened(module_folder, [bad, good, bad, bad, bad], max_errors=4)  # each of them costs two
     first = corpus.load(0, np.array([0, 1], np.uint32))
     corpus.account_for(first)
     second = corpus.load(0, np.array([2, 3, 4], np.uint32))

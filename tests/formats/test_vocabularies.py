@@ -9,10 +9,7 @@ from cntkio.cli import main
 from cntkio.formats.ctf import infer
 from cntkio.streams import StreamDef, StreamDefs
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 TEXT = (

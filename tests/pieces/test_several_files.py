@@ -17,11 +17,6 @@ STREAMS = StreamDefs(x=StreamDef(field="x", shape=2))
 EXTENSIONS = ["ctf", "cbf", "ark", "parquet", "arrow"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("several")
-
-
 def sequences(lengths: list[int]) -> list[Any]:
     return [np.float32([[number, step] for step in range(length)]) for number, length in enumerate(lengths)]
 
@@ -43,18 +38,18 @@ def values_of(path: Path) -> Any:
 @example(lengths=[1, 1], extension="ctf", files={"max_file_size": 1}, chunk_size=20)
 @example(lengths=[1, 1], extension="ctf", files={"num_files": 4}, chunk_size=20)
 def test_several_files_hold_the_sequences_of_one(
-    folder: Path, lengths: list[int], extension: str, files: Any, chunk_size: int
+    module_folder: Path, lengths: list[int], extension: str, files: Any, chunk_size: int
 ) -> None:
-    for path in folder.iterdir():
+    for path in module_folder.iterdir():
         path.unlink()
-    cntkio.write_ctf(folder / "all.ctf", {"x": sequences(lengths)})
-    corpus = CTFDeserializer(folder / "all.ctf", STREAMS, chunk_size_in_bytes=chunk_size)
-    write_file(folder / f"part-*.{extension}", corpus, **files)
-    parts = sorted(folder.glob("part-*"))
+    cntkio.write_ctf(module_folder / "all.ctf", {"x": sequences(lengths)})
+    corpus = CTFDeserializer(module_folder / "all.ctf", STREAMS, chunk_size_in_bytes=chunk_size)
+    write_file(module_folder / f"part-*.{extension}", corpus, **files)
+    parts = sorted(module_folder.glob("part-*"))
     assert [path.name for path in parts] == [f"part-{number:05}.{extension}" for number in range(len(parts))]
     found = [values_of(path) for path in parts]
     values, all_lengths, keys = ([one for part in found for one in part[column]] for column in range(3))
-    whole = values_of(folder / "all.ctf")
+    whole = values_of(module_folder / "all.ctf")
     assert (values, all_lengths) == whole[:2]
     if extension != "cbf":  # which has no keys
         assert keys == whole[2]

@@ -27,7 +27,7 @@ UNKNOWN_SHAPE = pa.table({"x": pa.array([[[1.0, 2.0]], [[3.0, 4.0]]], pa.list_(p
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def texts_and_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for index, name in enumerate(("a.ctf", "b.ctf")):
         Path(name).write_text(f"{index} |p {index}\n")
@@ -36,19 +36,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_pieces_of_a_corpus_are_one_deserializer(folder: Path) -> None:
+def test_pieces_of_a_corpus_are_one_deserializer(texts_and_features: Path) -> None:
     with pytest.raises(ConfigError, match="give one deserializer with a list of paths or a pattern; or else rename"):
         MinibatchSource([CTFDeserializer("a.ctf", P), CTFDeserializer("b.ctf", P)])
     assert MinibatchSource(CTFDeserializer(["a.ctf", "b.ctf"], P)).num_sequences == 2
 
 
-def test_the_command_advises_a_pattern(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_advises_a_pattern(texts_and_features: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.ctf").write_text("0 |p 1\n")
     assert main(["check", "--join", "a.ctf", "b.ctf"]) == 1
     assert "give a pattern in quotes" in capsys.readouterr().out
 
 
-def test_streams_of_one_name_in_different_corpora_are_renamed(folder: Path) -> None:
+def test_streams_of_one_name_in_different_corpora_are_renamed(texts_and_features: Path) -> None:
     other = StreamDefs(p=StreamDef(field="p", shape=1), r=StreamDef(field="q", shape=1))
     with pytest.raises(ConfigError, match=r"in a.ctf and in b.ctf; rename one of them$"):
         MinibatchSource([CTFDeserializer("a.ctf", P), CTFDeserializer("b.ctf", other)])
@@ -67,7 +67,9 @@ WRITERS: list[Callable[[Any], None]] = [
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_the_advice_of_a_writer_about_shapes_can_be_followed(folder: Path, write: Callable[[Any], None]) -> None:
+def test_the_advice_of_a_writer_about_shapes_can_be_followed(
+    texts_and_features: Path, write: Callable[[Any], None]
+) -> None:
     with pytest.raises(ConfigError, match=r"add shapes=\{'x': \.\.\.\} to cntkio\.arrow\.read, and write its result"):
         write(UNKNOWN_SHAPE)
     write(arrow.read(UNKNOWN_SHAPE, shapes={"x": 2}))
@@ -77,7 +79,7 @@ def test_the_advice_of_a_writer_about_shapes_can_be_followed(folder: Path, write
 
 @pytest.mark.parametrize("options", [{"truncation_length": 2}, {"frame_mode": True}, {"strict": True}])
 @pytest.mark.parametrize("key", ["1", "ü"])
-def test_keys_in_messages_are_text(folder: Path, options: dict[str, Any], key: str) -> None:
+def test_keys_in_messages_are_text(texts_and_features: Path, options: dict[str, Any], key: str) -> None:
     Path("u.scp").write_text(f"{key}=u.mfc[0,3]\nother=u.mfc[0,2]\n" * (1 + ("strict" in options)))
     cntkio.write_ctf("l.ctf", {"l": [np.ones((2, 1))]})
     Path("l.ctf").write_text("".join(f"{1} |l {value}\n" for value in (3, 4)))

@@ -111,12 +111,6 @@ PACKED = {"lines of CTF", "ids of CTF", "vocabularies", "svmlight", "dictionary"
 NO_HARM = {"lines of CTF", "streams", "vocabularies", "MLF", "labels of MLF", "configuration", "format"}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def outcome(read: Callable[[Path], object], path: Path) -> object:
     try:
         return read(path)
@@ -125,9 +119,9 @@ def outcome(read: Callable[[Path], object], path: Path) -> object:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_byte_order_mark_at_the_head_is_not_text(door: str, folder: Path) -> None:
+def test_a_byte_order_mark_at_the_head_is_not_text(door: str, current_folder: Path) -> None:
     name, text, _, read = DOORS[door]
-    path = folder / name
+    path = current_folder / name
     path.write_bytes(text)
     expected = outcome(read, path)
     path.write_bytes(codecs.BOM_UTF8 + text)
@@ -138,9 +132,9 @@ def test_a_byte_order_mark_at_the_head_is_not_text(door: str, folder: Path) -> N
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_byte_order_mark_between_two_texts_is_named(door: str, folder: Path) -> None:
+def test_a_byte_order_mark_between_two_texts_is_named(door: str, current_folder: Path) -> None:
     name, text, more, read = DOORS[door]
-    path = folder / name
+    path = current_folder / name
     path.write_bytes(text + more)
     expected = outcome(read, path)
     path.write_bytes(text + codecs.BOM_UTF8 + more)
@@ -151,10 +145,10 @@ def test_a_byte_order_mark_between_two_texts_is_named(door: str, folder: Path) -
             read(path)
 
 
-def test_rows_of_a_csv_with_a_mark_are_all_converted(folder: Path) -> None:
-    (folder / "in.csv").write_bytes(codecs.BOM_UTF8 + b"0.5,1\r\n0.25,0\r\n")
-    assert uci_to_ctf(folder / "in.csv", folder / "out.ctf", delimiter=",", **UCI) == 2
-    corpus = read_ctf(folder / "out.ctf")
+def test_rows_of_a_csv_with_a_mark_are_all_converted(current_folder: Path) -> None:
+    (current_folder / "in.csv").write_bytes(codecs.BOM_UTF8 + b"0.5,1\r\n0.25,0\r\n")
+    assert uci_to_ctf(current_folder / "in.csv", current_folder / "out.ctf", delimiter=",", **UCI) == 2
+    corpus = read_ctf(current_folder / "out.ctf")
     assert np.array_equal(corpus["features"].values.ravel(), [0.5, 0.25])
 
 
@@ -173,8 +167,8 @@ WHOLE = [
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("door", WHOLE)
-def test_a_text_in_utf_16_is_named(door: str, encoding: str, folder: Path) -> None:
+def test_a_text_in_utf_16_is_named(door: str, encoding: str, current_folder: Path) -> None:
     name, text, _, read = DOORS[door]
-    (folder / name).write_bytes(("\ufeff" + text.decode()).encode(encoding))
+    (current_folder / name).write_bytes(("\ufeff" + text.decode()).encode(encoding))
     with pytest.raises(FormatError, match=r"a text in UTF-16.*iconv -f UTF-16 -t UTF-8"):
-        read(folder / name)
+        read(current_folder / name)

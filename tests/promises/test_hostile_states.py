@@ -42,7 +42,7 @@ INSIDE = ("data", "order", "position", "baseSweepCount", "slots", "sequence", "s
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpora")
     write_corpora(folder)
     return folder
@@ -71,9 +71,9 @@ def samples_passed(source: Any) -> int:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_hostile_value_is_refused_and_changes_nothing(name: str, folder: Path) -> None:
+def test_a_hostile_value_is_refused_and_changes_nothing(name: str, corpora: Path) -> None:
     kind = KINDS[name]
-    with kind.make(folder) as source, kind.make(folder) as other:
+    with kind.make(corpora) as source, kind.make(corpora) as other:
         for one in (source, other):
             if "user" not in name:
                 one.begin_epoch(0, 150)
@@ -104,15 +104,15 @@ def test_a_hostile_value_is_refused_and_changes_nothing(name: str, folder: Path)
 
 
 @pytest.mark.parametrize("state", HOSTILE, ids=lambda state: f"{state!r:.20}")
-def test_rejects_states_that_are_not_dicts(state: Any, folder: Path) -> None:
-    with make(folder / "a.ctf") as source:
+def test_rejects_states_that_are_not_dicts(state: Any, corpora: Path) -> None:
+    with make(corpora / "a.ctf") as source:
         for load in (source.load_state_dict, source.restore_from_checkpoint):
             with pytest.raises(CheckpointError):
                 load(state)
 
 
-def test_slots_of_a_state_allocate_nothing(folder: Path) -> None:
-    with make(folder / "a.ctf", truncation_length=2) as source:
+def test_slots_of_a_state_allocate_nothing(corpora: Path) -> None:
+    with make(corpora / "a.ctf", truncation_length=2) as source:
         source.next_minibatch(8)
         state = source.state_dict()
         state["timeline"]["minibatch_size"] = 2**62
@@ -120,8 +120,8 @@ def test_slots_of_a_state_allocate_nothing(folder: Path) -> None:
             source.load_state_dict(state)
 
 
-def test_a_number_in_place_of_a_truth_value_is_refused(folder: Path) -> None:
-    with make(folder / "a.ctf") as source:
+def test_a_number_in_place_of_a_truth_value_is_refused(corpora: Path) -> None:
+    with make(corpora / "a.ctf") as source:
         state = source.state_dict()
         flags = [name for name, value in state["settings"].items() if isinstance(value, bool)]
         for name in flags:
@@ -211,9 +211,9 @@ def tampered(state: Any, randomness: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_a_tampered_state_is_refused_or_can_be_read_on(name: str, folder: Path) -> None:
+def test_a_tampered_state_is_refused_or_can_be_read_on(name: str, corpora: Path) -> None:
     begin, read = NESTED[name]
-    readable = begin(folder)
+    readable = begin(corpora)
     for _ in range(3):
         read(readable)
     good, randomness = json.loads(json.dumps(readable.state_dict())), random.Random(name)
@@ -253,8 +253,10 @@ def test_a_tampered_state_is_refused_or_can_be_read_on(name: str, folder: Path) 
         ({"balanced": ["drop", 0, 2**40, 0], "partition": [0, 2]}, "the state's 'balanced' is 1099511627776"),
     ],
 )
-def test_a_damaged_balanced_state_of_a_mixture_names_the_field(change: dict[str, Any], text: str, folder: Path) -> None:
-    with mixture(folder) as source:
+def test_a_damaged_balanced_state_of_a_mixture_names_the_field(
+    change: dict[str, Any], text: str, corpora: Path
+) -> None:
+    with mixture(corpora) as source:
         source.read(6, BalancedPartition(1, 2))
         good = json.loads(json.dumps(source.state_dict()))
         for at in (["timeline"], ["timeline", "parts", "a", "timeline"]):
@@ -271,8 +273,8 @@ def test_a_damaged_balanced_state_of_a_mixture_names_the_field(change: dict[str,
             assert json.loads(json.dumps(source.state_dict())) == good
 
 
-def test_the_running_count_of_a_state_is_at_most_its_position(folder: Path) -> None:
-    with make(folder / "a.ctf", randomize=False) as source:
+def test_the_running_count_of_a_state_is_at_most_its_position(corpora: Path) -> None:
+    with make(corpora / "a.ctf", randomize=False) as source:
         source.read(5, Partition(0, 2))
         state = source.state_dict()
         state["timeline"]["count"] = 2**63 - 1

@@ -171,7 +171,7 @@ FORMATS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(htk.corpus, "CHUNK_FRAMES", 8)
 

@@ -215,7 +215,7 @@ def placed(place: str, files: Files, folder: Path, server: RangeServer) -> tuple
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of the files on the disk, in which the relative paths of lists begin."""
     (tmp_path / "corpus").mkdir()
     monkeypatch.chdir(tmp_path / "corpus")
@@ -248,14 +248,14 @@ def plain(data: Any) -> Any:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_format_reads_the_same_from_every_store(
-    form: str, place: str, folder: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+    form: str, place: str, local_files: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = made(FORMS[form], folder)
+    files = made(FORMS[form], local_files)
     monkeypatch.setattr(stores, "PART", 300)
     monkeypatch.setattr(block_cache, "BLOCK", 500)
     monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 125)
-    expected = everything(FORMS[form].read(f"{folder}/corpus/"))
-    name, remote = placed(place, files, folder, server)
+    expected = everything(FORMS[form].read(f"{local_files}/corpus/"))
+    name, remote = placed(place, files, local_files, server)
     assert everything(FORMS[form].read(name, remote=remote)) == expected
     if remote is not None and remote.cache is not None:
         assert everything(FORMS[form].read(name, remote=remote)) == expected
@@ -300,10 +300,10 @@ FAULTS: dict[str, tuple[Callable[[RangeServer, str], None], Any, str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_fault_of_a_store_is_an_error_that_names_the_object(
-    form: str, fault: str, folder: Path, server: RangeServer
+    form: str, fault: str, local_files: Path, server: RangeServer
 ) -> None:
     begin, kind, message = FAULTS[fault]
-    corpus = on_server(FORMS[form], folder, server, 0.2 if kind is TimeoutError else 60)
+    corpus = on_server(FORMS[form], local_files, server, 0.2 if kind is TimeoutError else 60)
     with MinibatchSource(corpus, max_sweeps=1, randomize=False, read_ahead_in_bytes=0) as source:
         assert source.next_minibatch(5)
         begin(server, f"corpus/{FORMS[form].data}")
@@ -312,8 +312,8 @@ def test_a_fault_of_a_store_is_an_error_that_names_the_object(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_faults_that_pass_change_no_value(form: str, folder: Path, server: RangeServer) -> None:
-    corpus, choose, failed = on_server(FORMS[form], folder, server), random.Random(form), set[Any]()
+def test_faults_that_pass_change_no_value(form: str, local_files: Path, server: RangeServer) -> None:
+    corpus, choose, failed = on_server(FORMS[form], local_files, server), random.Random(form), set[Any]()
 
     def fault(request: Request) -> str:
         key = request.method, request.path, request.begin
@@ -323,13 +323,13 @@ def test_faults_that_pass_change_no_value(form: str, folder: Path, server: Range
         return choose.choice(("500", "503", "short", "drop"))
 
     server.fault = fault
-    assert everything(corpus) == everything(FORMS[form].read(f"{folder}/corpus/"))
+    assert everything(corpus) == everything(FORMS[form].read(f"{local_files}/corpus/"))
     assert failed
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_opening_and_reading_take_few_requests(form: str, folder: Path, server: RangeServer) -> None:
-    corpus = on_server(FORMS[form], folder, server)
+def test_opening_and_reading_take_few_requests(form: str, local_files: Path, server: RangeServer) -> None:
+    corpus = on_server(FORMS[form], local_files, server)
     opening, of_chunk = FORMS[form].most_requests
     with MinibatchSource(corpus, max_sweeps=1, read_ahead_in_bytes=0) as source:
         assert len(server.requests) <= opening, [(one.method, one.path, one.begin) for one in server.requests]
@@ -341,10 +341,10 @@ def test_opening_and_reading_take_few_requests(form: str, folder: Path, server: 
 @pytest.mark.parametrize("verb", ["inspect", "head", "check"])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_command_reads_a_format_from_a_store(
-    form: str, verb: str, folder: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
+    form: str, verb: str, local_files: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, command = made(FORMS[form], folder), FORMS[form].command
-    (name, _), local = placed("http", files, folder, server), f"{folder}/corpus/"
+    files, command = made(FORMS[form], local_files), FORMS[form].command
+    (name, _), local = placed("http", files, local_files, server), f"{local_files}/corpus/"
     outputs = []
     for place in (f"{name}{command}", f"{local}{command}"):
         assert main([verb, place]) == 0, capsys.readouterr().err
@@ -353,25 +353,25 @@ def test_the_command_reads_a_format_from_a_store(
 
 
 @pytest.mark.parametrize("form", [name for name in FORMS if "mlf" not in name])
-def test_the_command_converts_a_format_from_a_store(form: str, folder: Path, server: RangeServer) -> None:
-    files, command = made(FORMS[form], folder), FORMS[form].command
-    name, _ = placed("http", files, folder, server)
+def test_the_command_converts_a_format_from_a_store(form: str, local_files: Path, server: RangeServer) -> None:
+    files, command = made(FORMS[form], local_files), FORMS[form].command
+    name, _ = placed("http", files, local_files, server)
     texts = []
-    for number, place in enumerate((f"{name}{command}", f"{folder}/corpus/{command}")):
-        assert main(["convert", "--renumber", place, str(folder / f"{number}.ctf")]) == 0
-        texts.append((folder / f"{number}.ctf").read_bytes())
+    for number, place in enumerate((f"{name}{command}", f"{local_files}/corpus/{command}")):
+        assert main(["convert", "--renumber", place, str(local_files / f"{number}.ctf")]) == 0
+        texts.append((local_files / f"{number}.ctf").read_bytes())
     assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.reader])
-def test_a_configuration_reads_a_format_from_a_store(form: str, folder: Path, server: RangeServer) -> None:
-    files = made(FORMS[form], folder)
-    name, _ = placed("http", files, folder, server)
+def test_a_configuration_reads_a_format_from_a_store(form: str, local_files: Path, server: RangeServer) -> None:
+    files = made(FORMS[form], local_files)
+    name, _ = placed("http", files, local_files, server)
     read = []
-    for place in (name, f"{folder}/corpus/"):
+    for place in (name, f"{local_files}/corpus/"):
         reader = FORMS[form].reader.format(place=place)
-        (folder / "a.cntk").write_text(f"train = [ reader = [ {reader} ; remote = [ numRetries = 1 ] ] ]")
-        with MinibatchSource.from_config(folder / "a.cntk") as source:
+        (local_files / "a.cntk").write_text(f"train = [ reader = [ {reader} ; remote = [ numRetries = 1 ] ] ]")
+        with MinibatchSource.from_config(local_files / "a.cntk") as source:
             keys = [source.next_minibatch(7) for _ in range(9)]
             read.append([(one.keys_of_sequences.tolist(), *map(plain, one.values())) for one in keys])
     assert read[0] == read[1]
@@ -379,14 +379,14 @@ def test_a_configuration_reads_a_format_from_a_store(form: str, folder: Path, se
 
 @pytest.mark.parametrize("place", ["http", "memory", "file"])
 def test_a_configuration_may_be_in_a_store(
-    place: str, folder: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
+    place: str, local_files: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = made(FORMS["cbf"], folder)
-    own = f'train = [ reader = [ readerType = CNTKBinaryReader ; file = "{folder}/corpus/a.cbf" ] ]'.encode()
-    (folder / "corpus" / "own.cntk").write_bytes(own)
+    files = made(FORMS["cbf"], local_files)
+    own = f'train = [ reader = [ readerType = CNTKBinaryReader ; file = "{local_files}/corpus/a.cbf" ] ]'.encode()
+    (local_files / "corpus" / "own.cntk").write_bytes(own)
     files |= {"own.cntk": own, "a.cntk": b"include=own.cntk\n"}
-    (folder / "corpus" / "a.cntk").write_bytes(files["a.cntk"])
-    name, _ = placed(place, files, folder, server)
+    (local_files / "corpus" / "a.cntk").write_bytes(files["a.cntk"])
+    name, _ = placed(place, files, local_files, server)
     outputs = []
     for path in (f"{name}a.cntk", "a.cntk"):
         assert main(["head", path]) == 0, capsys.readouterr().err
@@ -397,29 +397,29 @@ def test_a_configuration_may_be_in_a_store(
 
 
 def test_a_finding_of_check_names_a_list_by_its_url(
-    folder: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
+    local_files: Path, server: RangeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = mlf_files(folder / "corpus")
+    files = mlf_files(local_files / "corpus")
     files["b.scp"] = b"".join(files["a.scp"].splitlines(keepends=True)[:-1])
-    name, _ = placed("http", files, folder, server)
+    name, _ = placed("http", files, local_files, server)
     assert main(["check", f"{name}b.scp", "--labels", f"{name}a.mlf"]) == 1
     assert f"missing-key: {name}b.scp has no sequence with this key" in capsys.readouterr().out
 
 
-def test_paths_of_lists_and_prefixes_may_be_urls(folder: Path, server: RangeServer) -> None:
-    files, local = htk_files(folder / "corpus"), f"{folder}/corpus/"
-    name, _ = placed("http", files, folder, server)
+def test_paths_of_lists_and_prefixes_may_be_urls(local_files: Path, server: RangeServer) -> None:
+    files, local = htk_files(local_files / "corpus"), f"{local_files}/corpus/"
+    name, _ = placed("http", files, local_files, server)
     lines = files["a.scp"].decode()
-    (folder / "urls.scp").write_text(lines.replace("=", f"={name}"))
+    (local_files / "urls.scp").write_text(lines.replace("=", f"={name}"))
     # The first utterances are on the disk.
-    (folder / "both.scp").write_text(
+    (local_files / "both.scp").write_text(
         lines.replace("=a", f"={local}a").replace("=2", f"={name}2").replace("=3", f"={name}3")
     )
     server.files["corpus/lists/a.scp"] = lines.replace("=", "=../").encode()
     expected = everything(read_htk(local))[0]
     for scp, prefix in (
-        (str(folder / "urls.scp"), ""),
-        (str(folder / "both.scp"), ""),
+        (str(local_files / "urls.scp"), ""),
+        (str(local_files / "both.scp"), ""),
         (f"{local}a.scp", name.rstrip("/")),
         (f"{name}lists/a.scp", ""),
     ):

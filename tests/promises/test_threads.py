@@ -30,7 +30,7 @@ NUM_SEQUENCES = 40
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("threads")
     for name, first in (("a", 0), ("b", 1000)):
         keys = range(first, first + NUM_SEQUENCES)
@@ -121,25 +121,25 @@ def rest(read: Reads) -> Counter[float]:
 
 
 @pytest.mark.parametrize("name", READABLE)
-def test_threads_that_read_one_object_deliver_each_sample_once(name: str, folder: Path) -> None:
+def test_threads_that_read_one_object_deliver_each_sample_once(name: str, two_corpora: Path) -> None:
     make, reads = READABLE[name]
-    expected = rest(reads(make(folder)))
-    read = reads(make(folder))
+    expected = rest(reads(make(two_corpora)))
+    read = reads(make(two_corpora))
     assert sum(together(NUM_THREADS, lambda _: rest(read)), Counter()) == expected
 
 
 @pytest.mark.parametrize("name", [name for name in READABLE if "iterator" not in name and name != "arrays"])
-def test_a_state_that_a_thread_takes_while_others_read_continues_exactly(name: str, folder: Path) -> None:
+def test_a_state_that_a_thread_takes_while_others_read_continues_exactly(name: str, two_corpora: Path) -> None:
     make, reads = READABLE[name]
     # The rest of the data after each state that a single thread passes.
-    alone, expected = make(folder), {}
-    read, remaining = reads(alone), rest(reads(make(folder)))
+    alone, expected = make(two_corpora), {}
+    read, remaining = reads(alone), rest(reads(make(two_corpora)))
     while True:
         expected[repr(alone.state_dict())] = Counter(remaining)
         if (result := read()) is None:
             break
         remaining -= Counter(values_of(result))
-    shared = make(folder)
+    shared = make(two_corpora)
     read = reads(shared)
     states = list[Any]()
 
@@ -149,15 +149,15 @@ def test_a_state_that_a_thread_takes_while_others_read_continues_exactly(name: s
 
     together(NUM_THREADS, work)
     for state in states[2::3]:
-        again = make(folder)
+        again = make(two_corpora)
         again.load_state_dict(state)
         assert rest(reads(again)) == expected[repr(state)]
 
 
 @pytest.mark.parametrize("make", [mixture, sequence_mixture], ids=["mixture", "mixture of sequences"])
-def test_new_weights_of_a_thread_lose_no_sample_of_others(make: Any, folder: Path) -> None:
+def test_new_weights_of_a_thread_lose_no_sample_of_others(make: Any, two_corpora: Path) -> None:
     # Weights decide the end, but not which samples of a part come first.
-    shared = make(folder)
+    shared = make(two_corpora)
     turns = iter(range(NUM_THREADS * 12))
 
     def work(number: int) -> Counter[float]:
@@ -176,8 +176,8 @@ def test_new_weights_of_a_thread_lose_no_sample_of_others(make: Any, folder: Pat
         assert all(found[key] % (1 + key % 3) == 0 for key in part) and max(counts) - min(counts) <= 1
 
 
-def test_skips_of_threads_lose_and_repeat_no_minibatch(folder: Path) -> None:
-    with source(folder, max_sweeps=100) as shared, source(folder, max_sweeps=100) as alone:
+def test_skips_of_threads_lose_and_repeat_no_minibatch(two_corpora: Path) -> None:
+    with source(two_corpora, max_sweeps=100) as shared, source(two_corpora, max_sweeps=100) as alone:
         together(NUM_THREADS, lambda number: [shared.skip(1, 3) if number % 2 else shared.read(3) for _ in range(10)])
         alone.skip(NUM_THREADS * 10, 3)
         assert shared.state_dict() == alone.state_dict()

@@ -43,7 +43,7 @@ Found = list[tuple[str, list[int]]]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def three_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mixtures")
     for number, name in enumerate("abc"):
         lines = [f"{key} |x {key}\n" for key in range(10 + 7 * number) for _ in range(1 + key % 4)]
@@ -67,10 +67,10 @@ def read(mixture: Mixture, count: int, size: Any = POOLED, partition: Partition 
 @settings(max_examples=rounds(50), suppress_health_check=list(HealthCheck))
 @given(weights=st.lists(st.integers(1, 50), min_size=1, max_size=3), first=st.integers(0, 3000))
 def test_every_window_of_a_thousand_steps_has_the_exact_proportions(
-    folder: Path, weights: list[int], first: int
+    three_corpora: Path, weights: list[int], first: int
 ) -> None:
     parts = dict(zip("abc", weights, strict=False))
-    with make(folder, parts) as mixture:
+    with make(three_corpora, parts) as mixture:
         names = [mixture.part_of(step) for step in range(first + 1000)]
     counts = Counter(names[first:])
     assert all(abs(counts[name] - Fraction(1000 * weight, sum(weights))) < 1 for name, weight in parts.items())
@@ -79,13 +79,13 @@ def test_every_window_of_a_thousand_steps_has_the_exact_proportions(
         assert abs(so_far - Fraction(first * weight, sum(weights))) < 5 + len(parts)
 
 
-def test_minibatches_are_those_of_the_parts_in_their_own_order(folder: Path) -> None:
-    with make(folder) as mixture:
+def test_minibatches_are_those_of_the_parts_in_their_own_order(three_corpora: Path) -> None:
+    with make(three_corpora) as mixture:
         found = read(mixture, 60)
         assert [name for name, _ in found] == [mixture.part_of(step) for step in range(60)]
     for name in "abc":
         own = [keys for of_one, keys in found if of_one == name]
-        with source(folder, name) as alone:
+        with source(three_corpora, name) as alone:
             assert own == [alone.read(POOLED).keys_of_sequences.tolist() for _ in own]  # type: ignore[union-attr]
 
 
@@ -117,7 +117,7 @@ def of_a_part(folder: Path, name: str, size: Any, partition: Partition, count: i
     at=st.integers(0, 30),
 )
 def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
-    folder: Path, weights: dict[str, Any], between: Any, stop: Any, size: Any, ranks: tuple[int, int],
+    three_corpora: Path, weights: dict[str, Any], between: Any, stop: Any, size: Any, ranks: tuple[int, int],
     read_aheads: tuple[int, int], at: int,
 ) -> None:  # fmt: skip
     """Delivery, plan and states, whatever is read ahead; restored on another number of ranks."""
@@ -129,9 +129,9 @@ def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
     whole: list[list[int]] = [[]] * 40
     for rank in range(ranks[0]):
         partition = GlobalPartition(rank, ranks[0])
-        parts = [of_a_part(folder, name, size, partition, 40) for name in "abc"]
+        parts = [of_a_part(three_corpora, name, size, partition, 40) for name in "abc"]
         expected = [("abc"[part], keys) for part, keys in slow.minibatches(counts, parts, stop, 40)]
-        with mixed(folder, weights, read_aheads[0], stop, between) as mixture:
+        with mixed(three_corpora, weights, read_aheads[0], stop, between) as mixture:
             before = read(mixture, at, size, partition)
             state = json.loads(json.dumps(mixture.state_dict()))
             planned = mixture.plan(size, partition).steps(40 - at) if rank == 0 else None
@@ -141,7 +141,7 @@ def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
         whole = [sorted([*one, *keys]) for one, (_, keys) in zip(whole, expected, strict=False)]
     again: list[list[int]] = [[]] * 40
     for rank in range(ranks[1]):
-        with mixed(folder, weights, read_aheads[1], stop, between) as mixture:
+        with mixed(three_corpora, weights, read_aheads[1], stop, between) as mixture:
             mixture.load_state_dict(state)
             rest = read(mixture, 40 - at, size, GlobalPartition(rank, ranks[1]))
             again = [sorted([*one, *keys]) for one, (_, keys) in zip(again, rest, strict=False)]
@@ -149,23 +149,23 @@ def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
 
 
 @pytest.mark.parametrize("partition", [Partition(), BalancedPartition(1, 2), GlobalPartition(0, 2)])
-def test_a_mixture_resumes_exactly(folder: Path, partition: Partition) -> None:
-    with make(folder) as mixture:
+def test_a_mixture_resumes_exactly(three_corpora: Path, partition: Partition) -> None:
+    with make(three_corpora) as mixture:
         whole = read(mixture, 50, POOLED, partition)
-    with make(folder) as mixture:
+    with make(three_corpora) as mixture:
         read(mixture, 17, POOLED, partition)
         state = json.loads(json.dumps(mixture.state_dict()))
         with pickle.loads(pickle.dumps(mixture)) as copy:
             assert read(copy, 33, POOLED, partition) == whole[17:]
-    with make(folder, {"a": 1, "b": 1, "c": 1}) as mixture:
+    with make(three_corpora, {"a": 1, "b": 1, "c": 1}) as mixture:
         mixture.load_state_dict(state)
         assert mixture.state_dict() == state
         assert read(mixture, 33, POOLED, partition) == whole[17:]
 
 
 @pytest.mark.parametrize(("stop", "finished"), [("first", 1), ("all", 3)])
-def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(folder: Path, stop: str, finished: int) -> None:
-    with make(folder, stop=stop) as mixture:
+def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(three_corpora: Path, stop: str, finished: int) -> None:
+    with make(three_corpora, stop=stop) as mixture:
         found = read(mixture, 10_000)
         assert mixture.has_ended and mixture.read(POOLED) is None
         num_sweeps = mixture.state_dict()["timeline"]["num_sweeps"]
@@ -187,8 +187,8 @@ def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(folder: Path, stop
         ),
     ],
 )
-def test_the_plan_of_a_mixture_agrees_with_its_minibatches(folder: Path, stop: str, first: int) -> None:
-    with make(folder, stop=stop) as mixture:
+def test_the_plan_of_a_mixture_agrees_with_its_minibatches(three_corpora: Path, stop: str, first: int) -> None:
+    with make(three_corpora, stop=stop) as mixture:
         read(mixture, first)
         plan = mixture.plan(POOLED)
         steps = plan.steps(100)
@@ -206,33 +206,35 @@ def test_the_plan_of_a_mixture_agrees_with_its_minibatches(folder: Path, stop: s
 
 
 @pytest.mark.parametrize("partition", [BalancedPartition, GlobalPartition])
-def test_workers_take_steps_in_turn_and_resume_in_any_number(folder: Path, partition: Any) -> None:
-    with make(folder, stop="all") as mixture:
+def test_workers_take_steps_in_turn_and_resume_in_any_number(three_corpora: Path, partition: Any) -> None:
+    with make(three_corpora, stop="all") as mixture:
         whole = read(mixture, 10_000, POOLED, partition(1, 2))
     of_workers, states = [], []
     for worker in range(3):
-        with make(folder, stop="all") as mixture:
+        with make(three_corpora, stop="all") as mixture:
             found = read(mixture, 4, POOLED, partition(1, 2, worker=worker, num_workers=3))
             states.append(json.loads(json.dumps(mixture.state_dict())))
             of_workers.append(found + read(mixture, 10_000, POOLED, partition(1, 2, worker=worker, num_workers=3)))
             assert not read(mixture, 1, POOLED, partition(1, 2, worker=worker, num_workers=3))
     assert [of_workers[step % 3][step // 3] for step in range(len(whole))] == whole
     for worker, state in enumerate(states):
-        with make(folder, stop="all") as mixture:
+        with make(three_corpora, stop="all") as mixture:
             mixture.load_state_dict(state)
             found = read(mixture, 10_000, POOLED, partition(1, 2, worker=worker, num_workers=3))
             assert found == of_workers[worker][4:]
         if partition is GlobalPartition:
-            with make(folder, stop="all") as mixture:
+            with make(three_corpora, stop="all") as mixture:
                 mixture.load_state_dict({**state, "timeline": of_any_worker(state["timeline"])})
                 assert read(mixture, 10_000, POOLED, partition(1, 2)) == whole[3 * 3 + worker + 1 :]
 
 
 @pytest.mark.parametrize("stop", ["first", "all", "forever"])
 @pytest.mark.parametrize("partition", [Partition(1, 2), Partition(5, 7), Partition(1, 2**40)])
-def test_a_part_without_a_chunk_for_a_partition_is_refused(folder: Path, stop: Any, partition: Partition) -> None:
-    small = MinibatchSource(CTFDeserializer(folder / "a", STREAMS))  # of one chunk
-    with Mixture({"b": (source(folder, "b"), 9), "a": (small, 1)}, stop=stop) as mixture:
+def test_a_part_without_a_chunk_for_a_partition_is_refused(
+    three_corpora: Path, stop: Any, partition: Partition
+) -> None:
+    small = MinibatchSource(CTFDeserializer(three_corpora / "a", STREAMS))  # of one chunk
+    with Mixture({"b": (source(three_corpora, "b"), 9), "a": (small, 1)}, stop=stop) as mixture:
         text = "'a' has 1 chunk, and so nothing" if partition.count < 9 else "so nothing for Partition"
         state = mixture.state_dict()
         for ask in (mixture.read, mixture.plan, lambda *request: list(mixture.minibatches(*request))):
@@ -243,10 +245,10 @@ def test_a_part_without_a_chunk_for_a_partition_is_refused(folder: Path, stop: A
             assert mixture.read(4, possible) is not None
 
 
-def test_a_part_that_ends_before_the_mixture_is_named(folder: Path) -> None:
-    ended = source(folder, "a")
+def test_a_part_that_ends_before_the_mixture_is_named(three_corpora: Path) -> None:
+    ended = source(three_corpora, "a")
     ended.begin_epoch(0, 12)
-    with Mixture({"a": (ended, 1), "b": (source(folder, "b"), 1)}, stop="all") as mixture:
+    with Mixture({"a": (ended, 1), "b": (source(three_corpora, "b"), 1)}, stop="all") as mixture:
         plan = mixture.plan(4)
         num_steps = 0
         with pytest.raises(ConfigError, match="part 'a' has no further minibatch"):
@@ -290,8 +292,8 @@ def test_parts_may_have_their_streams_in_another_order(kind: Any) -> None:
         assert found == {"uv", "vu"}
 
 
-def test_weights_change_from_a_step_on(folder: Path) -> None:
-    with make(folder, {"a": 1, "b": 1}) as mixture:
+def test_weights_change_from_a_step_on(three_corpora: Path) -> None:
+    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
         read(mixture, 7)
         mixture.set_weights({"a": 1, "b": 999})
         state = json.loads(json.dumps(mixture.state_dict()))
@@ -299,7 +301,7 @@ def test_weights_change_from_a_step_on(folder: Path) -> None:
         assert Counter(names) == {"a": 1, "b": 999}
         following = read(mixture, 20)
         assert [name for name, _ in following] == names[:20]
-    with make(folder, {"a": 1, "b": 1}) as mixture:
+    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
         mixture.load_state_dict(state)
         assert read(mixture, 20) == following
         assert [mixture.part_of(step) for step in range(7)] == list("abababa")
@@ -307,9 +309,9 @@ def test_weights_change_from_a_step_on(folder: Path) -> None:
             mixture.set_weights({"a": 1})
 
 
-def test_an_impossible_mixture_is_refused(folder: Path) -> None:
-    a, b = source(folder, "a"), source(folder, "b", max_sweeps=1)
-    other = MinibatchSource(CTFDeserializer(folder / "c", StreamDefs(y=StreamDef(field="x", shape=1))))
+def test_an_impossible_mixture_is_refused(three_corpora: Path) -> None:
+    a, b = source(three_corpora, "a"), source(three_corpora, "b", max_sweeps=1)
+    other = MinibatchSource(CTFDeserializer(three_corpora / "c", StreamDefs(y=StreamDef(field="x", shape=1))))
     for parts, text in (
         ({}, "has no parts"),
         ({"a": (a, 0)}, "weight of 'a' is 0"),
@@ -328,8 +330,8 @@ def test_an_impossible_mixture_is_refused(folder: Path) -> None:
         one.close()
 
 
-def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(folder: Path) -> None:
-    with make(folder) as mixture, make(folder, {"a": 1, "b": 1}) as other:
+def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(three_corpora: Path) -> None:
+    with make(three_corpora) as mixture, make(three_corpora, {"a": 1, "b": 1}) as other:
         read(mixture, 5)
         state = mixture.state_dict()
         timeline = state["timeline"]
@@ -357,10 +359,12 @@ def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(folder: Path)
             assert mixture.state_dict() == state
 
 
-def test_a_read_that_is_interrupted_after_it_delivered_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with make(folder) as whole:
+def test_a_read_that_is_interrupted_after_it_delivered_counts(
+    three_corpora: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make(three_corpora) as whole:
         expected = read(whole, 12)
-    with make(folder) as mixture:
+    with make(three_corpora) as mixture:
         read(mixture, 4)
         state = mixture.state_dict()
         source = mixture.sources[mixture.part_of(4)]
@@ -385,9 +389,9 @@ def test_a_read_that_is_interrupted_after_it_delivered_counts(folder: Path, monk
         assert read(mixture, 8) == expected[4:]
 
 
-def test_only_minibatches_of_mixtures_name_their_source(folder: Path) -> None:
-    with source(folder, "a") as alone, pytest.raises(ConfigError, match="does not come from a Mixture"):
+def test_only_minibatches_of_mixtures_name_their_source(three_corpora: Path) -> None:
+    with source(three_corpora, "a") as alone, pytest.raises(ConfigError, match="does not come from a Mixture"):
         alone.next_minibatch(5).source_of_sequences  # noqa: B018
-    with make(folder) as mixture:
+    with make(three_corpora) as mixture:
         minibatch = pickle.loads(pickle.dumps(mixture.read(POOLED)))
         assert minibatch.source_of_sequences.tolist() == ["a"] * minibatch.num_sequences

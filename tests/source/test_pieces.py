@@ -33,11 +33,6 @@ X = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=50,
 Y = StreamDefs(y=StreamDef(field="y", shape=1))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("pieces")
-
-
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(htk.corpus, "CHUNK_FRAMES", 20)
@@ -209,9 +204,9 @@ def union(shares: tuple[Any, ...]) -> Any:
 @properties
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 30), st.sampled_from([None, 1, 3, 9]), st.data())
 def test_ranks_that_load_pieces_deliver_the_values_of_one_reader(
-    folder: Path, kind: str, lengths: list[int], count: int, size: int, window: int | None, data: st.DataObject
+    module_folder: Path, kind: str, lengths: list[int], count: int, size: int, window: int | None, data: st.DataObject
 ) -> None:
-    corpora = KINDS[kind](folder, lengths)
+    corpora = KINDS[kind](module_folder, lengths)
     order: dict[str, Any] = {"randomization_window_in_chunks": window} if window else {"randomize": False}
     options = {"max_sweeps": 2, "max_errors": 1000, **order}
     with MinibatchSource(corpora, **options) as source:
@@ -233,13 +228,13 @@ def test_ranks_that_load_pieces_deliver_the_values_of_one_reader(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(folder: Path, kind: str) -> None:
+def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(module_folder: Path, kind: str) -> None:
     lengths = np.random.default_rng(3).integers(1, 6, 200).tolist()
     counts, sizes = [], []
     for ranks in (1, 4):
         loaded = []
         for index in range(ranks):
-            corpora = [Counting(corpus) for corpus in KINDS[kind](folder, lengths)]
+            corpora = [Counting(corpus) for corpus in KINDS[kind](module_folder, lengths)]
             window = {"randomization_window_in_chunks": 50}
             with MinibatchSource(corpora, max_sweeps=1, max_errors=1000, **window) as source:
                 read_all(source, 100, GlobalPartition(index, ranks))
@@ -269,9 +264,9 @@ def first_errors(corpora: list[Any], count: int, **options: Any) -> list[tuple[i
     return errors
 
 
-def test_an_error_of_a_joined_text_is_found_by_its_own_rank(folder: Path) -> None:
-    corpora = KINDS["two texts"](folder, [1] * 8)
-    path = folder / "b.ctf"
+def test_an_error_of_a_joined_text_is_found_by_its_own_rank(module_folder: Path) -> None:
+    corpora = KINDS["two texts"](module_folder, [1] * 8)
+    path = module_folder / "b.ctf"
     path.write_text(path.read_text().replace("5 |y 0", "5 |y ?"))
     ((index, error),) = first_errors(corpora, 4)
     assert (index, error.line, error.sequence) == (5 % 4, 6, 5)
@@ -279,19 +274,19 @@ def test_an_error_of_a_joined_text_is_found_by_its_own_rank(folder: Path) -> Non
     assert not first_errors(corpora, 4)
 
 
-def test_a_wrong_binary_index_is_found_by_its_own_rank(folder: Path) -> None:
-    corpora = KINDS["binary"](folder, [1] * 8)
-    data = bytearray((folder / "a.cbf").read_bytes())
+def test_a_wrong_binary_index_is_found_by_its_own_rank(module_folder: Path) -> None:
+    corpora = KINDS["binary"](module_folder, [1] * 8)
+    data = bytearray((module_folder / "a.cbf").read_bytes())
     at = data.rindex(struct.pack("<i", 7))  # of the last sequence
     data[at : at + 4] = struct.pack("<i", 50)
-    (folder / "a.cbf").write_bytes(data)
+    (module_folder / "a.cbf").write_bytes(data)
     ((index, error),) = first_errors(corpora, 4)
     assert (index, error.sequence, error.stream, error.byte) == (7 % 4, 7, "s", at)
 
 
-def test_a_truncated_archive_is_found_by_the_rank_of_its_end(folder: Path) -> None:
-    corpora = KINDS["utterances"](folder, [2] * 12)
-    path = folder / "0.ark"
+def test_a_truncated_archive_is_found_by_the_rank_of_its_end(module_folder: Path) -> None:
+    corpora = KINDS["utterances"](module_folder, [2] * 12)
+    path = module_folder / "0.ark"
     path.write_bytes(path.read_bytes()[:-12])
     ((index, error),) = first_errors(corpora, 4)
     assert (index, error.sequence, error.path) == (3, "3", str(path))

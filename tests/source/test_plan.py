@@ -35,7 +35,7 @@ PLANNED = [name for name in KINDS if name not in ("user-defined", "user-defined,
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpora")
     write_corpora(folder)
     return folder
@@ -98,8 +98,8 @@ def check(source: MinibatchSource, size: int, partition: Partition, *, from_here
 
 @pytest.mark.parametrize("size", [5, *(pytest.param(size, marks=pytest.mark.thorough) for size in (1, 40))])
 @pytest.mark.parametrize("name", PLANNED)
-def test_a_plan_agrees_with_the_delivered_minibatches(name: str, size: int, folder: Path) -> None:
-    with KINDS[name].make(folder) as source:
+def test_a_plan_agrees_with_the_delivered_minibatches(name: str, size: int, corpora: Path) -> None:
+    with KINDS[name].make(corpora) as source:
         check(source, max(size, 2 * ("truncated" in name)), KINDS[name].partition)
 
 
@@ -163,8 +163,8 @@ def test_any_settings_partition_and_sizes_that_change_are_planned(
         check(source, max(sizes[-1][0], least), partition, from_here=True)
 
 
-def test_a_plan_from_here_continues_after_reads_of_other_sizes(folder: Path) -> None:
-    with make(folder / "a.ctf", max_sweeps=2, truncation_length=2) as source:
+def test_a_plan_from_here_continues_after_reads_of_other_sizes(corpora: Path) -> None:
+    with make(corpora / "a.ctf", max_sweeps=2, truncation_length=2) as source:
         for size in (4, 8, 8, 6):
             source.next_minibatch(size)
         plan = source.plan(6, from_here=True)
@@ -172,8 +172,8 @@ def test_a_plan_from_here_continues_after_reads_of_other_sizes(folder: Path) -> 
         assert keys == [source.next_minibatch(6).keys_of_sequences.tolist() for _ in range(3)]  # type: ignore[attr-defined]
 
 
-def test_a_plan_has_the_truncation_of_the_epoch(folder: Path) -> None:
-    with make(folder / "a.ctf", truncation_length=5) as source:
+def test_a_plan_has_the_truncation_of_the_epoch(corpora: Path) -> None:
+    with make(corpora / "a.ctf", truncation_length=5) as source:
         source.begin_epoch(0, source.num_samples, truncation_length=2)
         plan = source.plan(6)
         for step in range(10):
@@ -181,8 +181,8 @@ def test_a_plan_has_the_truncation_of_the_epoch(folder: Path) -> None:
             assert plan.explain(step).keys.tolist() == minibatch.keys_of_sequences.tolist()  # type: ignore[attr-defined]
 
 
-def test_skipped_steps_are_not_delivered(folder: Path) -> None:
-    with make(folder / "a.ctf", max_sweeps=2) as source, make(folder / "a.ctf", max_sweeps=2) as other:
+def test_skipped_steps_are_not_delivered(corpora: Path) -> None:
+    with make(corpora / "a.ctf", max_sweeps=2) as source, make(corpora / "a.ctf", max_sweeps=2) as other:
         for one in (source, other):
             one.next_minibatch(7)
         source.skip(3, 5)
@@ -196,7 +196,7 @@ def test_skipped_steps_are_not_delivered(folder: Path) -> None:
 @pytest.mark.parametrize("partition", [Partition(), GlobalPartition(1, 2)])
 @pytest.mark.parametrize("options", [{}, {"randomize": False}, {"truncation_length": 2}])
 def test_a_skip_of_a_million_steps_takes_few_calls(
-    partition: Partition, options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+    partition: Partition, options: dict[str, Any], corpora: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     num_calls = Counter[str]()
 
@@ -211,7 +211,7 @@ def test_a_skip_of_a_million_steps_takes_few_calls(
 
     for name in ("read_several", "pass_over", "bookmark", "checkpoint", "go_back"):
         count(name)
-    with make(folder / "a.ctf", **options) as source:
+    with make(corpora / "a.ctf", **options) as source:
         source.skip(1_000_000, 4, partition)
         assert source.get_checkpoint_state()["minibatchSourcePosition"] > 1_000_000
     assert num_calls["pass_over"] and sum(num_calls.values()) < 100
@@ -235,8 +235,8 @@ ENDLESS = {
 
 @pytest.mark.parametrize("name", FAR_AWAY)
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_a_step_that_is_too_far_away_is_refused_at_once(name: str, kind: str, folder: Path) -> None:
-    with ENDLESS[kind](folder / "a.ctf") as source:
+def test_a_step_that_is_too_far_away_is_refused_at_once(name: str, kind: str, corpora: Path) -> None:
+    with ENDLESS[kind](corpora / "a.ctf") as source:
         state = source.state_dict()
         with pytest.raises(ConfigError, match="too far for a plan"):
             FAR_AWAY[name](source)
@@ -244,8 +244,8 @@ def test_a_step_that_is_too_far_away_is_refused_at_once(name: str, kind: str, fo
 
 
 @pytest.mark.parametrize("name", FAR_AWAY)
-def test_a_step_after_the_end_costs_only_the_sweeps(name: str, folder: Path) -> None:
-    with make(folder / "a.ctf", max_sweeps=3) as source:
+def test_a_step_after_the_end_costs_only_the_sweeps(name: str, corpora: Path) -> None:
+    with make(corpora / "a.ctf", max_sweeps=3) as source:
         if name in ("steps", "where"):
             assert 10 < len(source.plan(7).steps(2**40)) < 90 and len(source.plan(7).where(0, 2**40)) == 3
         else:
@@ -253,16 +253,16 @@ def test_a_step_after_the_end_costs_only_the_sweeps(name: str, folder: Path) -> 
                 FAR_AWAY[name](source)
 
 
-def test_sequences_of_one_length_are_skipped_by_arithmetic(folder: Path) -> None:
-    (folder / "even.ctf").write_bytes(b"".join(b"%d |x %d %d |s %d:1\n" % (key, key, key, key) for key in range(30)))
-    with make(folder / "even.ctf") as source:
+def test_sequences_of_one_length_are_skipped_by_arithmetic(corpora: Path) -> None:
+    (corpora / "even.ctf").write_bytes(b"".join(b"%d |x %d %d |s %d:1\n" % (key, key, key, key) for key in range(30)))
+    with make(corpora / "even.ctf") as source:
         source.skip(2**40, 7)
         assert source.get_checkpoint_state() == {"minibatchSourcePosition": 7 * 2**40}
 
 
 @pytest.mark.parametrize("stop", ["first", "all", "forever"])
-def test_a_plan_of_a_mixture_ends_or_refuses_too_many_steps(stop: Any, folder: Path) -> None:
-    with Mixture({"a": (CTFDeserializer(folder / "a.ctf", STREAMS), 1)}, stop=stop) as mixture:
+def test_a_plan_of_a_mixture_ends_or_refuses_too_many_steps(stop: Any, corpora: Path) -> None:
+    with Mixture({"a": (CTFDeserializer(corpora / "a.ctf", STREAMS), 1)}, stop=stop) as mixture:
         plan = mixture.plan(7)
         if stop == "forever":
             for ask in (plan.steps, plan.explain):
@@ -275,9 +275,9 @@ def test_a_plan_of_a_mixture_ends_or_refuses_too_many_steps(stop: Any, folder: P
 
 
 @pytest.mark.parametrize("name", PLANNED)
-def test_the_state_before_the_first_step_is_the_state_of_the_source(name: str, folder: Path) -> None:
+def test_the_state_before_the_first_step_is_the_state_of_the_source(name: str, corpora: Path) -> None:
     kind = KINDS[name]
-    with kind.make(folder) as source:
+    with kind.make(corpora) as source:
         start = source.state_dict()
         assert source.plan(5, kind.partition).state_at(0) == start
         source.read(5, kind.partition)
@@ -287,8 +287,8 @@ def test_the_state_before_the_first_step_is_the_state_of_the_source(name: str, f
             source.plan(5, kind.partition).state_at(-1)
 
 
-def test_the_steps_of_an_epoch_begin_with_the_epoch(folder: Path) -> None:
-    features = KINDS["rolling window"].make(folder)
+def test_the_steps_of_an_epoch_begin_with_the_epoch(corpora: Path) -> None:
+    features = KINDS["rolling window"].make(corpora)
     assert isinstance(features, HTKMLFReader)
     with features as source:
         source.begin_epoch(20, 50)
@@ -297,8 +297,8 @@ def test_the_steps_of_an_epoch_begin_with_the_epoch(folder: Path) -> None:
         assert [len(source.next_minibatch(8)["x"].values) for _ in range(4)] == plan.steps(4).num_samples.tolist()
 
 
-def test_origins_name_the_rows_of_each_file(folder: Path) -> None:
-    with KINDS["joined"].make(folder) as source:
+def test_origins_name_the_rows_of_each_file(corpora: Path) -> None:
+    with KINDS["joined"].make(corpora) as source:
         explained = source.plan(9).explain(2)
         first, second = explained.origins
         assert first.name.endswith("a.ctf") and second.name.endswith("b.ctf")
@@ -306,8 +306,8 @@ def test_origins_name_the_rows_of_each_file(folder: Path) -> None:
         assert (2 * second.sequences).tolist() == explained.keys.tolist()
 
 
-def test_a_plan_reads_nothing_and_leaves_the_source_in_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with make(folder / "a.ctf", 200, max_sweeps=1, read_ahead_in_bytes=0) as source:
+def test_a_plan_reads_nothing_and_leaves_the_source_in_place(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(corpora / "a.ctf", 200, max_sweeps=1, read_ahead_in_bytes=0) as source:
         source.next_minibatch(5)
         before = source.state_dict()
         with monkeypatch.context() as patch:
@@ -318,10 +318,10 @@ def test_a_plan_reads_nothing_and_leaves_the_source_in_place(folder: Path, monke
         assert source.state_dict() == before
 
 
-def test_impossible_plans_are_refused(folder: Path) -> None:
-    with KINDS["user-defined"].make(folder) as source, pytest.raises(ConfigError, match="timeline='global'"):
+def test_impossible_plans_are_refused(corpora: Path) -> None:
+    with KINDS["user-defined"].make(corpora) as source, pytest.raises(ConfigError, match="timeline='global'"):
         source.plan(5)
-    with make(folder / "a.ctf", max_sweeps=1) as source:
+    with make(corpora / "a.ctf", max_sweeps=1) as source:
         for wrong in (-1, "3", 1.5):
             with pytest.raises(ConfigError, match="step is"):
                 source.plan(5).explain(wrong)  # type: ignore[arg-type]
@@ -331,15 +331,15 @@ def test_impossible_plans_are_refused(folder: Path) -> None:
             source.skip("3", 5)  # type: ignore[arg-type]
 
 
-def test_a_plan_from_here_stays_where_the_source_stood(folder: Path) -> None:
-    with make(folder / "a.ctf", max_sweeps=1) as source:
+def test_a_plan_from_here_stays_where_the_source_stood(corpora: Path) -> None:
+    with make(corpora / "a.ctf", max_sweeps=1) as source:
         source.next_minibatch(7)
         plan = source.plan(5, from_here=True)
         expected = source.next_minibatch(5).keys_of_sequences.tolist()  # type: ignore[attr-defined]
         assert plan.explain(0).keys.tolist() == expected
 
 
-def test_an_interrupt_in_the_middle_of_a_step_ends_the_walk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_the_middle_of_a_step_ends_the_walk(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = NoChunks.take
 
     def interrupted(self: NoChunks, *arguments: Any) -> Any:
@@ -347,14 +347,14 @@ def test_an_interrupt_in_the_middle_of_a_step_ends_the_walk(folder: Path, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(NoChunks, "take", interrupted)
-    with make(folder / "a.ctf", max_sweeps=1) as source:
+    with make(corpora / "a.ctf", max_sweeps=1) as source:
         for walk in (lambda plan: plan.sweep(), lambda plan: plan.where(3), lambda plan: plan.explain(0)):
             with pytest.raises(KeyboardInterrupt):
                 walk(source.plan(1))
 
 
-def test_positions_outside_the_plan_are_refused(folder: Path) -> None:
-    with make(folder / "a.ctf", max_sweeps=1) as source:
+def test_positions_outside_the_plan_are_refused(corpora: Path) -> None:
+    with make(corpora / "a.ctf", max_sweeps=1) as source:
         source.next_minibatch(9)
         plan = source.plan(5, from_here=True)
         with pytest.raises(ConfigError, match="position is 3; expected at least 9, where the plan begins"):
@@ -414,13 +414,13 @@ def test_places_in_several_files_name_the_file(tmp_path: Path) -> None:
         assert set(explained.origins[0].places.path_indices.tolist()) == {0, 1}
 
 
-def test_places_in_a_binary_corpus_agree_with_its_chunks(folder: Path) -> None:
-    with KINDS["binary"].make(folder) as source:
+def test_places_in_a_binary_corpus_agree_with_its_chunks(corpora: Path) -> None:
+    with KINDS["binary"].make(corpora) as source:
         places = source.plan(1000).explain(0).origins[0].places
         assert places.bytes is not None and places.lines is None
         assert len(set(places.bytes.tolist())) == source.num_chunks > 1
         assert "a.cbf: byte" in places.texts()[0]
-    with KINDS["user-defined, global"].make(folder) as source:
+    with KINDS["user-defined, global"].make(corpora) as source:
         explained = source.plan(9).explain(0)
         assert explained.origins[0].places.bytes is None
         assert repr(explained).startswith("Step 0:")

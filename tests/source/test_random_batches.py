@@ -41,11 +41,6 @@ MEMORY: list[dict[str, Any]] = [{}, {"read_ahead_in_bytes": 0}, {"keep_data_in_m
 Found = list[tuple[list[int], bool]]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("random_batches")
-
-
 @st.composite
 def some_budgets(draw: st.DrawFn, count: int, can_drop_last: bool) -> Budget:
     limits: dict[str, Any] = {"drop_last": can_drop_last and draw(st.booleans())}
@@ -105,7 +100,7 @@ def read_all(source: MinibatchSource, budget: Budget, partition: Partition, leng
     kind=st.sampled_from([*KINDS]), memory=st.permutations(MEMORY), threads=st.permutations([1, 2, 5]), data=st.data(),
 )  # fmt: skip
 def test_minibatches_do_not_depend_on_threads_memory_states_or_ranks(
-    folder: Path, lengths: list[int], is_mixed: bool, count: int, kind: str, memory: Any, threads: Any,
+    module_folder: Path, lengths: list[int], is_mixed: bool, count: int, kind: str, memory: Any, threads: Any,
     data: st.DataObject,
 ) -> None:  # fmt: skip
     budget = data.draw(some_budgets(count, can_drop_last=kind != "balanced"))
@@ -114,7 +109,7 @@ def test_minibatches_do_not_depend_on_threads_memory_states_or_ranks(
     if kind == "global" and budget.pool is not None and data.draw(st.booleans()):
         budget = dataclasses.replace(budget, balance="attention")
     half = data.draw(st.integers(2, len(lengths) - 2)) if is_mixed else len(lengths)
-    deserializers = write(folder, lengths, half)
+    deserializers = write(module_folder, lengths, half)
     ranks: list[Found] = []
     states: list[Any] = []
     for index in range(count):

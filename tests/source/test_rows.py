@@ -35,11 +35,6 @@ STREAMS = StreamDefs(
 )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("rows")
-
-
 def make(folder: Path, lengths: list[int], **options: object) -> MinibatchSource:
     lines = [
         f"{key} |w {(key + at) % 50}:1 |x {key} {at}" + f" |y {key}" * (at == 0) + "\n"
@@ -56,10 +51,10 @@ def make(folder: Path, lengths: list[int], **options: object) -> MinibatchSource
     pool=st.integers(1, 30), split=st.booleans(),
 )  # fmt: skip
 def test_rows_hold_every_sample_of_a_budget_once(
-    folder: Path, lengths: list[int], length: int, rows: int, pool: int, split: bool
+    module_folder: Path, lengths: list[int], length: int, rows: int, pool: int, split: bool
 ) -> None:
     delivered = []
-    with make(folder, lengths) as source:
+    with make(module_folder, lengths) as source:
         for minibatch in source.minibatches(Budget(rows=rows, row_length=length, pool=pool)):
             found = packed(minibatch, length, rows=rows, split=split)
             keys = minibatch.keys_of_sequences.tolist()
@@ -90,8 +85,8 @@ def test_rows_hold_every_sample_of_a_budget_once(
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_ranks_that_share_rows_have_every_cell_once(folder: Path, split: bool) -> None:
-    with make(folder, [1 + key * 7 % 11 for key in range(40)]) as source:
+def test_ranks_that_share_rows_have_every_cell_once(module_folder: Path, split: bool) -> None:
+    with make(module_folder, [1 + key * 7 % 11 for key in range(40)]) as source:
         for minibatch in source.minibatches(Budget(rows=3, row_length=24, pool=20)):
             whole = packed(minibatch, 24, rows=3, split=split)
             for count in (1, 2, 3, 4, 6, 12):
@@ -111,18 +106,18 @@ def test_ranks_that_share_rows_have_every_cell_once(folder: Path, split: bool) -
 
 
 @pytest.mark.parametrize("part", [(2, 2), (-1, 2), (0, 5), (0, 0), (0.5, 2), (0, True)])
-def test_parts_of_rows_that_are_impossible_are_errors(folder: Path, part: Any) -> None:
-    with make(folder, [3, 4]) as source:
+def test_parts_of_rows_that_are_impossible_are_errors(module_folder: Path, part: Any) -> None:
+    with make(module_folder, [3, 4]) as source:
         minibatch = source.next_minibatch(7)
     with pytest.raises(ConfigError, match="part"):
         packed(minibatch, 24, part=part)
 
 
-def test_balanced_ranks_have_rows_of_their_own(folder: Path) -> None:
+def test_balanced_ranks_have_rows_of_their_own(module_folder: Path) -> None:
     lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()
     counts = []
     for index in range(2):
-        with make(folder, lengths) as source:
+        with make(module_folder, lengths) as source:
             counts.append(0)
             while (
                 minibatch := source.read(Budget(rows=4, row_length=16, pool=50), BalancedPartition(index, 2))
@@ -132,26 +127,26 @@ def test_balanced_ranks_have_rows_of_their_own(folder: Path) -> None:
     assert counts[0] == counts[1] > 5
 
 
-def test_balanced_ranks_split_the_sequences_that_they_are_dealt(folder: Path) -> None:
+def test_balanced_ranks_split_the_sequences_that_they_are_dealt(module_folder: Path) -> None:
     lengths = [1, 2, 3] * 20
     for index in range(2):
         partition = BalancedPartition(index, 2)
-        with make(folder, lengths) as source:
+        with make(module_folder, lengths) as source:
             minibatches = source.minibatches(8, partition=partition)
             expected = [cell for minibatch in minibatches for cell in minibatch["x"].values.tolist()]
-        with make(folder, lengths) as source:
+        with make(module_folder, lengths) as source:
             rows = list(SplitRows(source, 4, rows=2, size=8, partition=partition))
             cells = np.concatenate([of_one.values["x"].reshape(-1, 2) for of_one in rows])
             assert cells[: len(expected)].tolist() == expected
 
 
-def test_global_ranks_share_the_rows_of_a_single_reader(folder: Path) -> None:
+def test_global_ranks_share_the_rows_of_a_single_reader(module_folder: Path) -> None:
     budget = Budget(rows=4, row_length=16, pool=50)
     lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()
-    with make(folder, lengths) as source:
+    with make(module_folder, lengths) as source:
         whole = [packed(minibatch, 16, rows=4) for minibatch in source.minibatches(budget)]
     for index in range(2):
-        with make(folder, lengths) as source:
+        with make(module_folder, lengths) as source:
             for rows in whole:
                 minibatch = source.read(budget, GlobalPartition(index, 2))
                 assert minibatch is not None
@@ -166,18 +161,18 @@ def test_global_ranks_share_the_rows_of_a_single_reader(folder: Path) -> None:
     size=st.sampled_from([None, 1, 17, Budget(padded=40, pool=12, oversize="alone")]), at=st.integers(0, 50),
 )  # fmt: skip
 def test_split_rows_continue_sequences_across_minibatches_and_states(
-    folder: Path, lengths: list[int], length: int, rows: int, size: Any, at: int
+    module_folder: Path, lengths: list[int], length: int, rows: int, size: Any, at: int
 ) -> None:
     def split(source: MinibatchSource) -> SplitRows:
         return SplitRows(source, length, rows=rows, size=size)
 
-    with make(folder, lengths) as source:
+    with make(module_folder, lengths) as source:
         own = size or Budget(samples=rows * length, oversize="alone")
         expected = [
             (key, step) for minibatch in source.minibatches(own) for key, step in minibatch["x"].values.tolist()
         ]
     found, states = [], []
-    with make(folder, lengths) as source:
+    with make(module_folder, lengths) as source:
         reader = split(source)
         while (packed_rows := reader.read()) is not None:
             found.append(packed_rows)
@@ -195,7 +190,7 @@ def test_split_rows_continue_sequences_across_minibatches_and_states(
             positions = of_one.position_ids.reshape(-1)[begin:end]
             assert (np.diff(positions) == 1).all() and (is_filled.reshape(-1)[begin] or positions[0] == 0)
     at = min(at, len(states) - 1)
-    with make(folder, lengths) as source:
+    with make(module_folder, lengths) as source:
         reader = split(source)
         reader.load_state_dict(states[at])
         assert reader.state_dict() == states[at]
@@ -212,18 +207,18 @@ def test_split_rows_continue_sequences_across_minibatches_and_states(
     size=st.sampled_from([None, 17, Budget(padded=40, pool=12, oversize="alone")]),
 )  # fmt: skip
 def test_global_ranks_share_split_rows_and_continue_in_any_number(
-    folder: Path, lengths: list[int], length: int, ranks: list[int], num_steps: int, size: Any
+    module_folder: Path, lengths: list[int], length: int, ranks: list[int], num_steps: int, size: Any
 ) -> None:
     def split(source: MinibatchSource, index: int, count: int) -> SplitRows:
         return SplitRows(source, length, rows=4, size=size, partition=GlobalPartition(index, count))
 
-    with make(folder, lengths) as source:
+    with make(module_folder, lengths) as source:
         whole = list(SplitRows(source, length, rows=4, size=size))
     state, step = None, 0
     for count in ranks:
         states = []
         for index in range(count):
-            with make(folder, lengths) as source:
+            with make(module_folder, lengths) as source:
                 rows = split(source, index, count)
                 if state is not None:
                     rows.load_state_dict(state)
@@ -247,13 +242,13 @@ def test_global_ranks_share_split_rows_and_continue_in_any_number(
         state, step = states[0], step + num_steps
 
 
-def test_global_ranks_of_split_rows_each_need_a_row(folder: Path) -> None:
-    with make(folder, [5, 7, 9]) as source, pytest.raises(ConfigError, match="a row for each partition"):
+def test_global_ranks_of_split_rows_each_need_a_row(module_folder: Path) -> None:
+    with make(module_folder, [5, 7, 9]) as source, pytest.raises(ConfigError, match="a row for each partition"):
         SplitRows(source, 4, rows=1, partition=GlobalPartition(0, 2))
 
 
-def test_a_state_of_split_rows_that_does_not_fit_is_refused(folder: Path) -> None:
-    with make(folder, [5, 7, 9]) as source:
+def test_a_state_of_split_rows_that_does_not_fit_is_refused(module_folder: Path) -> None:
+    with make(module_folder, [5, 7, 9]) as source:
         rows = SplitRows(source, 4, rows=1)
         rows.read()
         state = rows.state_dict()
@@ -262,11 +257,11 @@ def test_a_state_of_split_rows_that_does_not_fit_is_refused(folder: Path) -> Non
                 rows.load_state_dict({**state, **damage})
 
 
-def test_split_rows_continue_after_an_error_of_the_source_with_all_samples(folder: Path) -> None:
+def test_split_rows_continue_after_an_error_of_the_source_with_all_samples(module_folder: Path) -> None:
     lines = [f"{key} |w {key}:1 |x {key} 0 |y {'oops' if key == 5 else key}\n" for key in range(12)]
-    (folder / "bad.ctf").write_text("".join(lines))
+    (module_folder / "bad.ctf").write_text("".join(lines))
     # Each sequence is a chunk, so only the read of sequence 5 fails.
-    deserializer = CTFDeserializer(folder / "bad.ctf", STREAMS, chunk_size_in_bytes=1)
+    deserializer = CTFDeserializer(module_folder / "bad.ctf", STREAMS, chunk_size_in_bytes=1)
     with MinibatchSource(deserializer, randomize=False, max_sweeps=1) as source:
         rows = SplitRows(source, 4, rows=1, size=1)
         found = [rows.read()]
@@ -279,7 +274,7 @@ def test_split_rows_continue_after_an_error_of_the_source_with_all_samples(folde
     assert sum(cells, []) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 0]
 
 
-def test_split_rows_stay_where_they_are_if_a_state_is_refused(folder: Path) -> None:
+def test_split_rows_stay_where_they_are_if_a_state_is_refused(module_folder: Path) -> None:
     def new(source: MinibatchSource) -> SplitRows:
         rows = SplitRows(source, 4, rows=1)
         rows.read()
@@ -287,8 +282,8 @@ def test_split_rows_stay_where_they_are_if_a_state_is_refused(folder: Path) -> N
 
     # The second source reads the file of the first: a file that is written again under a source has changed.
     with (
-        make(folder, [5, 7, 9, 2, 6]) as source,
-        MinibatchSource(CTFDeserializer(folder / "a.ctf", STREAMS), max_sweeps=1) as other,
+        make(module_folder, [5, 7, 9, 2, 6]) as source,
+        MinibatchSource(CTFDeserializer(module_folder / "a.ctf", STREAMS), max_sweeps=1) as other,
     ):
         rows, follower = new(source), new(other)
         start = {**rows.state_dict(), "num_delivered": 10**6}
@@ -301,9 +296,9 @@ def test_split_rows_stay_where_they_are_if_a_state_is_refused(folder: Path) -> N
             assert found.values["x"].tolist() == expected.values["x"].tolist()
 
 
-def test_too_many_cells_are_refused_from_the_numbers(folder: Path) -> None:
+def test_too_many_cells_are_refused_from_the_numbers(module_folder: Path) -> None:
     most = "expected at most 268435456"
-    with make(folder, [5]) as source:
+    with make(module_folder, [5]) as source:
         with pytest.raises(ConfigError, match=f"2 rows of 268435456 have 536870912 cells; {most}"):
             SplitRows(source, 1 << 28, rows=2)
         with pytest.raises(ConfigError, match=f"length is 2147483648; {most}"):
@@ -350,8 +345,8 @@ def sources_of_tokens(folder: Path) -> dict[str, MinibatchSource]:
 
 @pytest.mark.parametrize("name", ["text", "binary", "joined", "with a definer", "mixed"])
 @pytest.mark.parametrize("splits", [False, True])
-def test_the_longest_stream_gives_the_lengths_of_rows(folder: Path, name: str, splits: bool) -> None:
-    with sources_of_tokens(folder)[name] as source:
+def test_the_longest_stream_gives_the_lengths_of_rows(module_folder: Path, name: str, splits: bool) -> None:
+    with sources_of_tokens(module_folder)[name] as source:
         budget = Budget(rows=2, row_length=8, pool=20)
         rows = (
             SplitRows(source, 8, rows=2) if splits else (packed(each, 8, rows=2) for each in source.minibatches(budget))
@@ -363,12 +358,12 @@ def test_the_longest_stream_gives_the_lengths_of_rows(folder: Path, name: str, s
         assert labels == set(range(9))
 
 
-def test_a_stream_that_fits_no_rows_is_named(folder: Path) -> None:
+def test_a_stream_that_fits_no_rows_is_named(module_folder: Path) -> None:
     for definer, text in (
         ("", "'label' has neither the lengths of 'tokens', which has the most samples"),
         ("label", "'tokens' has neither the lengths of 'label', which defines the minibatch size"),
     ):
-        corpus = labels_and_tokens(folder, definer=definer)
+        corpus = labels_and_tokens(module_folder, definer=definer)
         minibatch = MinibatchSource(corpus, randomize=False).read(100)
         assert minibatch is not None
         if not definer:
@@ -377,8 +372,8 @@ def test_a_stream_that_fits_no_rows_is_named(folder: Path) -> None:
             packed(minibatch, 8)
 
 
-def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
-    with make(folder, [5, 5, 5], randomize=False) as source:
+def test_what_does_not_fit_rows_is_refused(module_folder: Path) -> None:
+    with make(module_folder, [5, 5, 5], randomize=False) as source:
         minibatch = source.next_minibatch(100)
     for options, text in (
         ({"length": 4}, "a sequence has 5 samples, but a row has 4"),
@@ -394,7 +389,7 @@ def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
         with pytest.raises(ConfigError, match=text):
             packed(minibatch, **options)
     assert packed(minibatch, 4, split=True).cu_seqlens.tolist() == [0, 4, 5, 8, 10, 12, 15, 16]
-    with make(folder, [5], randomize=False) as source:
+    with make(module_folder, [5], randomize=False) as source:
         source.next_minibatch(100)
         with pytest.raises(ConfigError, match="minibatch is empty"):
             packed(source.next_minibatch(100), 4)

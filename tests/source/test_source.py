@@ -37,11 +37,6 @@ from support.interrupts import plain
 from support.rounds import rounds
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("source")
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "a.ctf"
@@ -64,12 +59,12 @@ properties = settings(max_examples=rounds(60), suppress_health_check=list(Health
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 400))
 def test_partitions_together_deliver_every_sequence_once(
-    folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, chunk_size: int
+    module_folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, chunk_size: int
 ) -> None:
-    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+    (module_folder / "a.ctf").write_bytes(corpus_text(lengths))
     seen: Counter[int] = Counter()
     for index in range(count):
-        with make(folder / "a.ctf", chunk_size, max_sweeps=1, **options) as source:
+        with make(module_folder / "a.ctf", chunk_size, max_sweeps=1, **options) as source:
             for minibatch in source.minibatches(size, num_data_partitions=count, partition_index=index):
                 seen.update(minibatch.keys_of_sequences.tolist())
                 expected = [[key, step] for key in minibatch.keys_of_sequences for step in range(lengths[int(key)])]
@@ -82,10 +77,10 @@ def test_partitions_together_deliver_every_sequence_once(
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.data())
 def test_a_restore_at_any_minibatch_continues_identically(
-    folder: Path, lengths: list[int], options: dict[str, Any], size: int, data: st.DataObject
+    module_folder: Path, lengths: list[int], options: dict[str, Any], size: int, data: st.DataObject
 ) -> None:
-    (folder / "a.ctf").write_bytes(corpus_text(lengths))
-    with make(folder / "a.ctf", max_sweeps=2, **options) as source:
+    (module_folder / "a.ctf").write_bytes(corpus_text(lengths))
+    with make(module_folder / "a.ctf", max_sweeps=2, **options) as source:
         states, seen = [json.loads(json.dumps(source.state_dict()))], []
         for minibatch in source.minibatches(size):
             seen.append(shown(minibatch))
@@ -96,7 +91,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
         back = data.draw(st.integers(0, len(seen)))
         source.load_state_dict(states[back])
         assert rest(source, size) == seen[back:]
-    with make(folder / "a.ctf", max_sweeps=2, **{**options, "read_ahead_in_bytes": 0}) as source:
+    with make(module_folder / "a.ctf", max_sweeps=2, **{**options, "read_ahead_in_bytes": 0}) as source:
         source.load_state_dict(states[at])
         assert rest(source, size) == seen[at:]
         assert source.state_dict() == states[-1]
@@ -105,9 +100,9 @@ def test_a_restore_at_any_minibatch_continues_identically(
 @properties
 @given(LENGTHS, st.integers(1, 7), st.integers(1, 30), st.booleans(), st.data())
 def test_a_restore_in_truncated_mode_loses_nothing(
-    folder: Path, lengths: list[int], steps: int, size: int, randomize: bool, data: st.DataObject
+    module_folder: Path, lengths: list[int], steps: int, size: int, randomize: bool, data: st.DataObject
 ) -> None:
-    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+    (module_folder / "a.ctf").write_bytes(corpus_text(lengths))
 
     def parts(source: MinibatchSource) -> Iterator[Any]:
         for one in source.minibatches(size):
@@ -115,14 +110,14 @@ def test_a_restore_in_truncated_mode_loses_nothing(
             yield x.values.tolist(), x.mask.tolist(), x.parts.tolist(), x.continues.tolist(), one["s"].values.sum()
 
     options = {"truncation_length": steps, "max_sweeps": 2, "randomize": randomize}
-    with make(folder / "a.ctf", **options) as source:
+    with make(module_folder / "a.ctf", **options) as source:
         states, seen = [source.state_dict()], []
         for one in parts(source):
             seen.append(one)
             states.append(json.loads(json.dumps(source.state_dict())))
     assert sum(np.count_nonzero(mask) for _, mask, *_ in seen) == 2 * sum(lengths)
     at = data.draw(st.integers(0, len(seen)))
-    with make(folder / "a.ctf", **options) as source:
+    with make(module_folder / "a.ctf", **options) as source:
         source.load_state_dict(states[at])
         assert list(parts(source)) == seen[at:]
 
@@ -137,16 +132,16 @@ def test_in_a_truncated_minibatch_the_last_value_of_a_repeated_index_stays(tmp_p
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(1, 3))
 def test_memory_read_ahead_and_threads_change_only_the_time(
-    folder: Path, lengths: list[int], options: dict[str, Any], size: int, threads: int
+    module_folder: Path, lengths: list[int], options: dict[str, Any], size: int, threads: int
 ) -> None:
-    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+    (module_folder / "a.ctf").write_bytes(corpus_text(lengths))
     plain = {key: options[key] for key in ("randomize", "randomization_seed")}
     window = {key: options[key] for key in options if key == "randomization_window_in_chunks"}
-    with make(folder / "a.ctf", max_sweeps=2, **plain, **window, read_ahead_in_bytes=0) as source:
+    with make(module_folder / "a.ctf", max_sweeps=2, **plain, **window, read_ahead_in_bytes=0) as source:
         expected = rest(source, size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CNTKIO_NUM_THREADS", str(threads))
-        with make(folder / "a.ctf", max_sweeps=2, **options) as source:
+        with make(module_folder / "a.ctf", max_sweeps=2, **options) as source:
             assert rest(source, size) == expected
 
 
@@ -581,7 +576,7 @@ def outcomes(source: MinibatchSource, size: int, most: int) -> list[Any]:
     options={"randomize": True, "randomization_seed": 1, "randomization_window_in_chunks": 1},
 )  # fmt: skip
 def test_hand_overs_of_several_minibatches_equal_single_minibatches(
-    folder: Path,
+    module_folder: Path,
     bad: list[tuple[int, bool]],
     sizes: list[int],
     max_errors: int,
@@ -596,12 +591,12 @@ def test_hand_overs_of_several_minibatches_equal_single_minibatches(
         for number, of_second in bad:
             if of_second == is_second:
                 lines[number] = b"%d |%s 1 z |t 1:1" % (number, b"y" if is_second else b"x")
-        (folder / name).write_bytes(b"\n".join(lines))
+        (module_folder / name).write_bytes(b"\n".join(lines))
 
     def opened() -> MinibatchSource:
         given = [
             CTFDeserializer(
-                folder / name,
+                module_folder / name,
                 StreamDefs(
                     **{own: StreamDef(field=field, shape=2), rest: StreamDef(field="t", shape=1000, is_sparse=True)}
                 ),

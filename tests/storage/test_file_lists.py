@@ -15,7 +15,7 @@ X = StreamDefs(x=StreamDef(field="x", shape=1))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with some files."""
     for name in ("b.ctf", "a.ctf", "B.ctf", "10.ctf", "9.ctf", "é.ctf", ".hidden.ctf", "a.txt", "a.ctf.0123abcd.index"):
         (tmp_path / name).touch()
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("many_names")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -56,9 +56,9 @@ def test_names_stand_for_files_in_a_fixed_order(names: Any, expected: list[str])
 
 
 @pytest.mark.parametrize("name", ["a[12].ctf", "what?.ctf", "a*.ctf", "{a,b}.ctf", "{0..3}"])
-def test_a_literal_file_wins_over_its_meaning_as_a_pattern(folder: Path, name: str) -> None:
-    (folder / name).touch()
-    (folder / "a1.ctf").touch()
+def test_a_literal_file_wins_over_its_meaning_as_a_pattern(many_names: Path, name: str) -> None:
+    (many_names / name).touch()
+    (many_names / "a1.ctf").touch()
     assert listed_files(name) == (name,)
 
 
@@ -99,7 +99,7 @@ def test_refuses_braces_for_more_than_a_million_files(pattern: str) -> None:
         listed_files(pattern)
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("many_names")
 @pytest.mark.parametrize(
     ("names", "error", "message"),
     [
@@ -127,14 +127,14 @@ def test_refuses_lists_that_make_no_sense(names: Any, error: Any, message: str) 
     assert message in str(caught.value)
 
 
-def test_a_missing_file_of_a_pattern_with_braces_suggests_the_nearest_name(folder: Path) -> None:
-    (folder / "part-000.ctf").write_text("|x 1\n")
-    (folder / "part-002.ctf").write_text("|x 1\n")
+def test_a_missing_file_of_a_pattern_with_braces_suggests_the_nearest_name(many_names: Path) -> None:
+    (many_names / "part-000.ctf").write_text("|x 1\n")
+    (many_names / "part-002.ctf").write_text("|x 1\n")
     with pytest.raises(FileNotFoundError, match=r"did you mean 'part-000.ctf' or 'part-002.ctf'\?: 'part-001.ctf'"):
         CTFDeserializer("part-{000..002}.ctf", X).open()
 
 
-def test_patterns_and_lists_are_kept_as_they_are_written(folder: Path) -> None:
+def test_patterns_and_lists_are_kept_as_they_are_written(many_names: Path) -> None:
     assert repr(CTFDeserializer(Path("*.ctf"), X)).startswith("CTFDeserializer('*.ctf', StreamDefs")
     assert repr(CTFDeserializer((b"a.ctf", Path("b.ctf")), X)).startswith("CTFDeserializer(['a.ctf', 'b.ctf'], Stream")
     with pytest.raises(ConfigError, match=r"filename\[1\] is 3; expected a path"):
@@ -142,8 +142,8 @@ def test_patterns_and_lists_are_kept_as_they_are_written(folder: Path) -> None:
     assert shown_files([f"{index}.ctf" for index in range(4)]) == "0.ctf, 1.ctf, 2.ctf, ... (4 in all)"
 
 
-def test_names_that_are_not_utf8_sort_by_their_bytes(folder: Path) -> None:
+def test_names_that_are_not_utf8_sort_by_their_bytes(many_names: Path) -> None:
     names = [b"\xff.bin", b"\xc3\xa9.bin", b"a.bin", b"\xf0\x9f\x98\x80.bin"]
     for name in names:
-        (folder / os.fsdecode(name)).touch()
+        (many_names / os.fsdecode(name)).touch()
     assert [os.fsencode(path) for path in listed_files("*.bin")] == sorted(names)

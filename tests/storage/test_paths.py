@@ -27,7 +27,7 @@ CLASSES = [(key, np.zeros(3, int)) for key, _ in UTTERANCES]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> str:
+def unusual_folder(tmp_path: Path) -> str:
     """A folder with a file of each format."""
     made = str(tmp_path / os.fsdecode(b"f\xff\xfe r"))
     Path(made).mkdir()
@@ -59,37 +59,45 @@ def labels(folder: str, **options: Any) -> HTKMLFDeserializer:
 @pytest.mark.parametrize(
     ("deserializers", "expected"),
     [
-        (lambda folder: [text(folder)], 4),
-        (lambda folder: [text(folder, cache_index=True)], 4),
-        (lambda folder: [CBFDeserializer(f"{folder}/a.cbf")], 4),
-        (lambda folder: [features(folder)], 4),
-        (lambda folder: [features(folder, "dots.scp")], 1),
-        (lambda folder: [features(folder, "short.scp", prefix=folder)], 1),
-        (lambda folder: [features(folder), labels(folder)], 4),
-        (lambda folder: [features(folder), labels(folder, cache_index=True)], 4),
+        (lambda unusual_folder: [text(unusual_folder)], 4),
+        (lambda unusual_folder: [text(unusual_folder, cache_index=True)], 4),
+        (lambda unusual_folder: [CBFDeserializer(f"{unusual_folder}/a.cbf")], 4),
+        (lambda unusual_folder: [features(unusual_folder)], 4),
+        (lambda unusual_folder: [features(unusual_folder, "dots.scp")], 1),
+        (lambda unusual_folder: [features(unusual_folder, "short.scp", prefix=unusual_folder)], 1),
+        (lambda unusual_folder: [features(unusual_folder), labels(unusual_folder)], 4),
+        (lambda unusual_folder: [features(unusual_folder), labels(unusual_folder, cache_index=True)], 4),
         (
-            lambda folder: [
-                features(folder),
-                HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=f"{folder}/a.bmlf", shape=1))),
+            lambda unusual_folder: [
+                features(unusual_folder),
+                HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=f"{unusual_folder}/a.bmlf", shape=1))),
             ],
             4,
         ),
     ],
     ids=["ctf", "cached", "cbf", "scp", "dots", "prefix", "mlf", "cached mlf", "binary mlf"],
 )
-def test_files_under_any_path_are_read(deserializers: Callable[[str], list[Any]], expected: int, folder: str) -> None:
+def test_files_under_any_path_are_read(
+    deserializers: Callable[[str], list[Any]], expected: int, unusual_folder: str
+) -> None:
     for _ in range(2):
-        with MinibatchSource(deserializers(folder), max_sweeps=1) as source:
+        with MinibatchSource(deserializers(unusual_folder), max_sweeps=1) as source:
             assert source.next_minibatch(100).num_sequences == expected
             assert json.dumps(source.state_dict())
 
 
-def test_configurations_and_page_files_may_have_any_path(folder: str) -> None:
+def test_configurations_and_page_files_may_have_any_path(unusual_folder: str) -> None:
     streams = "input = [ x = [ dim = 2 ; format = dense ] ]"
-    Path(folder, "a.cntk").write_bytes(os.fsencode(f'train = [ reader = [ file = "{folder}/a.ctf" ; {streams} ] ]'))
-    with MinibatchSource.from_config(f"{folder}/a.cntk") as source:
+    Path(unusual_folder, "a.cntk").write_bytes(
+        os.fsencode(f'train = [ reader = [ file = "{unusual_folder}/a.ctf" ; {streams} ] ]')
+    )
+    with MinibatchSource.from_config(f"{unusual_folder}/a.cntk") as source:
         assert source.next_minibatch(4).num_sequences == 4
     with HTKMLFReader(
-        [features(folder)], readMethod="rollingWindow", randomize=2, pageFilePath=folder, page_limit_in_bytes=0
+        [features(unusual_folder)],
+        readMethod="rollingWindow",
+        randomize=2,
+        pageFilePath=unusual_folder,
+        page_limit_in_bytes=0,
     ) as reader:
         assert sum(minibatch.num_sequences for minibatch in reader.epoch(0, 100)) == 12

@@ -19,11 +19,7 @@ from cntkio.survey.rules import RULES, code_of
 from support import ROOT
 from support.damaged_texts import DAMAGE, NUM_SEQUENCES, STREAMS, edited, sound_lines, write
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def checked(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

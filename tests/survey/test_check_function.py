@@ -13,11 +13,7 @@ from cntkio import ConfigError, CTFDeserializer, Finding, StreamDef, StreamDefs,
 from cntkio.cli import main
 from support.damaged_texts import edited, sound_lines, write
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def shown(finding: Finding) -> tuple[Any, ...]:

@@ -16,9 +16,7 @@ from cntkio.survey.rules import RULES, code_of
 NUM_SEQUENCES = 40
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 class Damage(NamedTuple):

@@ -15,11 +15,7 @@ from cntkio.survey import blocks
 from cntkio.survey.figures import QUANTILES, Figures, figures
 from cntkio.survey.pictures import bars, page
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def figures_of(path: str, **options: Any) -> Figures:

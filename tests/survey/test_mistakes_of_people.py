@@ -13,9 +13,7 @@ Edit = Callable[[bytes], bytes]
 LINE = 21  # the line that has a mistake in it, except where the mistake is in all lines
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def sound() -> bytes:

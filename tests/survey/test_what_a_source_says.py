@@ -35,9 +35,7 @@ Random = np.random.Generator
 Made = list[Any]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def text(random: Random, path: str, stream: str, keys: list[int]) -> Made:

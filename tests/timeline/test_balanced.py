@@ -36,11 +36,6 @@ OPTIONS = st.fixed_dictionaries(
 properties = settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("balanced")
-
-
 def make(folder: Path, lengths: list[int], chunk_size_in_bytes: int = 100, **options: Any) -> MinibatchSource:
     lines = [f"{key} |x {key} {step}\n" for key, length in enumerate(lengths) for step in range(length)]
     (folder / "a.ctf").write_text("".join(lines))
@@ -63,13 +58,13 @@ def read_all(source: MinibatchSource, size: int, partition: GlobalPartition) -> 
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 2), st.sampled_from(["drop", "repeat"]))
 def test_partitions_have_equally_many_minibatches_and_share_all_sequences(
-    folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, sweeps: int, remainder: Any
+    module_folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, sweeps: int, remainder: Any
 ) -> None:
     if remainder == "drop" and len(lengths) < count:
         lengths = lengths * count
     ranks = []
     for index in range(count):
-        with make(folder, lengths, max_sweeps=sweeps, **options) as source:
+        with make(module_folder, lengths, max_sweeps=sweeps, **options) as source:
             ranks.append(read_all(source, size, BalancedPartition(index, count, remainder)))
     assert len({len(rank) for rank in ranks}) == 1
     # All ranks reach the end of a sweep in the same step.
@@ -99,13 +94,13 @@ def test_partitions_have_equally_many_minibatches_and_share_all_sequences(
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 3), st.integers(1, 30), st.integers(1, 3))
 def test_workers_take_turns_with_the_same_minibatches(
-    folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, num_workers: int
+    module_folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, num_workers: int
 ) -> None:
     for index in range(count):
-        with make(folder, lengths, max_sweeps=2, **options) as source:
+        with make(module_folder, lengths, max_sweeps=2, **options) as source:
             alone = read_all(source, size, BalancedPartition(index, count, "repeat"))
         for worker in range(num_workers):
-            with make(folder, lengths, max_sweeps=2, **options) as source:
+            with make(module_folder, lengths, max_sweeps=2, **options) as source:
                 partition = BalancedPartition(index, count, "repeat", worker, num_workers)
                 assert read_all(source, size, partition) == alone[worker::num_workers]
 
@@ -113,7 +108,7 @@ def test_workers_take_turns_with_the_same_minibatches(
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 3), st.integers(1, 20), st.sampled_from(["drop", "repeat"]), st.data())
 def test_a_restore_at_any_minibatch_continues_identically(
-    folder: Path,
+    module_folder: Path,
     lengths: list[int],
     options: dict[str, Any],
     count: int,
@@ -127,7 +122,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
     )
     if len(lengths) < count:
         lengths = lengths * count
-    with make(folder, lengths, max_sweeps=2, **options) as source:
+    with make(module_folder, lengths, max_sweeps=2, **options) as source:
         states, seen = [json.dumps(source.state_dict())], []
         while (minibatch := source.read(size, partition)) is not None:
             seen.append((minibatch.keys_of_sequences.tolist(), minibatch.end_of_sweep))
@@ -135,15 +130,15 @@ def test_a_restore_at_any_minibatch_continues_identically(
         at = data.draw(st.integers(0, len(seen)))
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
-    with make(folder, lengths, max_sweeps=2, **options) as source:
+    with make(module_folder, lengths, max_sweeps=2, **options) as source:
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
 
 
-def test_a_state_of_an_earlier_version_continues_on_each_rank(folder: Path) -> None:
+def test_a_state_of_an_earlier_version_continues_on_each_rank(module_folder: Path) -> None:
     for index in range(3):
         partition = BalancedPartition(index, 3, "repeat", 1, 2)
-        with make(folder, [1, 2] * 20) as source:
+        with make(module_folder, [1, 2] * 20) as source:
             source.read(6, partition)
             state = source.state_dict()
             expected = [source.read(6, partition).keys_of_sequences.tolist() for _ in range(5)]  # type: ignore[union-attr]
@@ -156,10 +151,10 @@ def test_a_state_of_an_earlier_version_continues_on_each_rank(folder: Path) -> N
             assert [source.read(6, partition).keys_of_sequences.tolist() for _ in range(5)] == expected  # type: ignore[union-attr]
 
 
-def test_balanced_is_a_spelling_of_a_deal_of_whole_minibatches(folder: Path) -> None:
-    with make(folder, [1, 2] * 20, max_sweeps=1) as source:
+def test_balanced_is_a_spelling_of_a_deal_of_whole_minibatches(module_folder: Path) -> None:
+    with make(module_folder, [1, 2] * 20, max_sweeps=1) as source:
         expected = read_all(source, 6, BalancedPartition(1, 3, "repeat"))
-    with make(folder, [1, 2] * 20, max_sweeps=1) as source:
+    with make(module_folder, [1, 2] * 20, max_sweeps=1) as source:
         assert read_all(source, 6, GlobalPartition(1, 3, "minibatch", "repeat")) == expected
     assert GlobalPartition(0, 2, "minibatch").remainder == "drop"
     with pytest.raises(ConfigError, match="remainder is 'empty'"):
@@ -214,20 +209,20 @@ def test_several_rounds_at_once_are_the_rounds_one_by_one(
         assert [one[:-1] for one in minibatches(order, most)] == expected[last + 1 :]
 
 
-def test_a_limit_within_a_sweep_ends_all_partitions_together(folder: Path) -> None:
+def test_a_limit_within_a_sweep_ends_all_partitions_together(module_folder: Path) -> None:
     ranks = []
     for index in range(3):
-        with make(folder, [1] * 30, max_samples=17) as source:
+        with make(module_folder, [1] * 30, max_samples=17) as source:
             ranks.append(read_all(source, 6, BalancedPartition(index, 3)))
     assert [[len(keys) for keys, _ in rank] for rank in ranks] == [[2, 2, 2], [2, 2, 2], [2, 2, 1]]
     assert not any(is_end for rank in ranks for _, is_end in rank)
 
 
-def test_the_last_round_is_cut_into_a_minibatch_for_each(folder: Path) -> None:
+def test_the_last_round_is_cut_into_a_minibatch_for_each(module_folder: Path) -> None:
     # 10 sequences in minibatches of 4 for each of 2: a round of 8, and 2 are left, which is one minibatch.
     ranks = []
     for index in range(2):
-        with make(folder, [1] * 10, randomize=False, max_sweeps=1) as source:
+        with make(module_folder, [1] * 10, randomize=False, max_sweeps=1) as source:
             ranks.append([keys for keys, _ in read_all(source, 8, BalancedPartition(index, 2))])
     assert ranks == [[[0, 1, 2, 3], [8]], [[4, 5, 6, 7], [9]]]
 
@@ -235,10 +230,12 @@ def test_the_last_round_is_cut_into_a_minibatch_for_each(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("remainder", "expected"), [("drop", [[[0]], [[1]], [[2]]]), ("repeat", [[[0], [3]], [[1], [4]], [[2], [3]]])]
 )
-def test_the_remainder_is_dropped_or_repeated_as_asked(folder: Path, remainder: Any, expected: list[Any]) -> None:
+def test_the_remainder_is_dropped_or_repeated_as_asked(
+    module_folder: Path, remainder: Any, expected: list[Any]
+) -> None:
     ranks = []
     for index in range(3):
-        with make(folder, [1] * 5, randomize=False, max_sweeps=1) as source:
+        with make(module_folder, [1] * 5, randomize=False, max_sweeps=1) as source:
             ranks.append([keys for keys, _ in read_all(source, 3, BalancedPartition(index, 3, remainder))])
     assert ranks == expected
 
@@ -251,9 +248,9 @@ def test_the_remainder_is_dropped_or_repeated_as_asked(folder: Path, remainder: 
     ],
 )
 def test_truncation_and_too_many_partitions_are_refused(
-    folder: Path, options: dict[str, Any], partition: tuple[int, int], message: str
+    module_folder: Path, options: dict[str, Any], partition: tuple[int, int], message: str
 ) -> None:
-    with make(folder, [1, 2, 3], **options) as source, pytest.raises(ConfigError, match=message):
+    with make(module_folder, [1, 2, 3], **options) as source, pytest.raises(ConfigError, match=message):
         source.read(20, BalancedPartition(*partition))
 
 

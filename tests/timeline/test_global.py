@@ -41,11 +41,6 @@ Found = tuple[list[tuple[int, int]], bool]
 """The samples of a minibatch, each a key and a step, and the flag."""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("global")
-
-
 def make(folder: Path, lengths: list[int], options: dict[str, Any], sweeps: int = 2) -> MinibatchSource:
     lines = [f"{key} |x {key} {step}\n" for key, length in enumerate(lengths) for step in range(length)]
     (folder / "a.ctf").write_text("".join(lines))
@@ -83,14 +78,14 @@ def sensible(deal: Any, options: dict[str, Any], size: int, count: int) -> tuple
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 9), st.integers(1, 30), DEALS)
 def test_the_union_of_the_ranks_is_what_one_reader_delivers(
-    folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, deal: Any
+    module_folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, deal: Any
 ) -> None:
     deal, size = sensible(deal, options, size, count)
-    with make(folder, lengths, options) as source:
+    with make(module_folder, lengths, options) as source:
         alone = [(sorted(samples), flag) for samples, flag in read_all(source, size, Partition())]
     ranks = []
     for index in range(count):
-        with make(folder, lengths, options) as source:
+        with make(module_folder, lengths, options) as source:
             ranks.append(read_all(source, size, GlobalPartition(index, count, deal)))
     assert len({len(rank) for rank in ranks}) == 1
     assert [union(list(step)) for step in zip(*ranks, strict=True)] == alone
@@ -104,10 +99,14 @@ def test_the_union_of_the_ranks_is_what_one_reader_delivers(
     st.data(),
 )
 def test_a_state_continues_on_any_number_of_ranks_and_workers(
-    folder: Path, lengths: list[int], options: dict[str, Any], jobs: list[tuple[int, int, Any]], data: st.DataObject
+    module_folder: Path,
+    lengths: list[int],
+    options: dict[str, Any],
+    jobs: list[tuple[int, int, Any]],
+    data: st.DataObject,
 ) -> None:
     size = max(data.draw(st.integers(1, 30)), 3 * 9)
-    with make(folder, lengths, options) as source:
+    with make(module_folder, lengths, options) as source:
         alone = [(sorted(samples), flag) for samples, flag in read_all(source, size, Partition())]
     found: list[Found] = []
     state = None
@@ -118,7 +117,7 @@ def test_a_state_continues_on_any_number_of_ranks_and_workers(
         shares: dict[int, list[Found]] = {}
         for index in range(count):
             for worker in range(num_workers):
-                with make(folder, lengths, options) as source:
+                with make(module_folder, lengths, options) as source:
                     if state is not None:
                         source.load_state_dict(json.loads(state))
                     partition = GlobalPartition(index, count, deal, worker=worker, num_workers=num_workers)
@@ -189,7 +188,7 @@ JOBS = st.lists(
 @settings(properties, max_examples=rounds(8))
 @given(LENGTHS, JOBS, st.data())
 def test_every_kind_of_source_continues_on_any_number_of_ranks(
-    folder: Path,
+    module_folder: Path,
     small_pieces: None,
     kind: str,
     lengths: list[int],
@@ -199,7 +198,7 @@ def test_every_kind_of_source_continues_on_any_number_of_ranks(
     size = data.draw(st.integers(1, 30))
     if kind.startswith("truncated"):
         size, jobs = max(size, 3 * 9), [(count, workers, "length", threads) for count, workers, _, threads in jobs]
-    with of_kind(folder, kind, lengths) as source:
+    with of_kind(module_folder, kind, lengths) as source:
         alone = [(sorted(samples), flag) for samples, flag in read_all(source, size, Partition())]
     found: list[Found] = []
     state = None
@@ -208,7 +207,7 @@ def test_every_kind_of_source_continues_on_any_number_of_ranks(
         steps = len(alone) - len(found) if is_last else data.draw(st.integers(0, len(alone) - len(found)))
         shares: list[list[Found]] = [[] for _ in range(steps)]
         for index, worker in itertools.product(range(count), range(num_workers)):
-            with pytest.MonkeyPatch.context() as environment, of_kind(folder, kind, lengths) as source:
+            with pytest.MonkeyPatch.context() as environment, of_kind(module_folder, kind, lengths) as source:
                 environment.setenv("CNTKIO_NUM_THREADS", str(num_threads))
                 if state is not None:
                     source.load_state_dict(state)
@@ -231,17 +230,17 @@ def test_every_kind_of_source_continues_on_any_number_of_ranks(
 @properties
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(2, 3), st.data())
 def test_a_worker_continues_where_its_state_was_taken(
-    folder: Path, lengths: list[int], options: dict[str, Any], size: int, num_workers: int, data: st.DataObject
+    module_folder: Path, lengths: list[int], options: dict[str, Any], size: int, num_workers: int, data: st.DataObject
 ) -> None:
     _, size = sensible("length", options, size, 2)
     partition = GlobalPartition(1, 2, worker=data.draw(st.integers(0, num_workers - 1)), num_workers=num_workers)
-    with make(folder, lengths, options) as source:
+    with make(module_folder, lengths, options) as source:
         states, seen = [json.dumps(source.state_dict())], []
         while (share := read(source, size, partition)) is not None:
             seen.append(share)
             states.append(json.dumps(source.state_dict()))
     at = data.draw(st.integers(0, len(seen)))
-    with make(folder, lengths, options) as source:
+    with make(module_folder, lengths, options) as source:
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
 
@@ -314,8 +313,13 @@ def test_dealt_by_chunk_a_rank_reads_its_own_chunks() -> None:
         ({"count": 9}, {"truncation_length": 5}, "9 partitions share 4 slots"),
     ],
 )
-def test_refuses_impossible_deals(folder: Path, wrong: dict[str, Any], options: dict[str, Any], message: str) -> None:
-    with make(folder, [3, 1, 2], {"randomize": True} | options) as source, pytest.raises(ConfigError, match=message):
+def test_refuses_impossible_deals(
+    module_folder: Path, wrong: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with (
+        make(module_folder, [3, 1, 2], {"randomize": True} | options) as source,
+        pytest.raises(ConfigError, match=message),
+    ):
         source.read(20, GlobalPartition(**({"index": 0, "count": 2} | wrong)))
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from cntkio import KaldiDeserializer, MinibatchSource, read_kaldi
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,11 +12,6 @@ from slow.kaldi import read
 from support.rounds import rounds
 
 COLUMNS = 3
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("slow_kaldi")
 
 
 def archive_of(kind: str, rows: list[int], generator: np.random.Generator) -> bytes:
@@ -52,10 +46,10 @@ def archive_of(kind: str, rows: list[int], generator: np.random.Generator) -> by
     chunk_size=st.integers(1, 500),
 )  # fmt: skip
 def test_random_archives_have_the_values_of_a_slow_reader(
-    folder: Path, kind: str, rows: list[int], seed: int, chunk_size: int
+    module_folder: Path, kind: str, rows: list[int], seed: int, chunk_size: int
 ) -> None:
     content = archive_of(kind, rows, np.random.default_rng(seed))
-    path = folder / "a.ark"
+    path = module_folder / "a.ark"
     path.write_bytes(content)
     expected = read(content)
     options: dict[str, Any] = {"dtype": np.float64 if kind in ("DM", "DV") else np.float32}

@@ -37,10 +37,7 @@ NAMES = [
 TEXT = "u1  [\n  1 2\n  3 4 ]\nu2  [\n  5 6 ]\n"
 
 
-@pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def by_key(data: Minibatch) -> dict[str, Any]:
@@ -68,9 +65,9 @@ def test_recorded_files_of_every_kind_have_the_recorded_values(monkeypatch: pyte
     require_same(DATA, np.load("expected.npz"))
 
 
-def test_values_are_those_of_another_reader(folder: Path) -> None:
+def test_values_are_those_of_another_reader(current_folder: Path) -> None:
     pytest.importorskip("kaldi_native_io", reason="kaldi_native_io is not installed")
-    require_same(folder, write(folder, random.randrange(1 << 30)))
+    require_same(current_folder, write(current_folder, random.randrange(1 << 30)))
 
 
 def test_windows_are_the_same_in_both_precisions() -> None:
@@ -282,9 +279,9 @@ def test_a_file_that_changes_while_it_is_opened_is_refused(
 
 
 @pytest.mark.parametrize("name", ["cm.ark", "text.ark", "ali.ark", "fm.scp", "utt2spk"])
-def test_every_prefix_and_flipped_bit_is_read_or_refused(name: str, folder: Path) -> None:
+def test_every_prefix_and_flipped_bit_is_read_or_refused(name: str, current_folder: Path) -> None:
     for other in DATA.glob("*.ark"):
-        (folder / other.name).write_bytes(other.read_bytes()[:300])
+        (current_folder / other.name).write_bytes(other.read_bytes()[:300])
     whole = (DATA / name).read_bytes()[:150]
     for data in damaged(whole):
         Path(name).write_bytes(data)
