@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cntkio.arguments import did_you_mean, there_are
 from cntkio.errors import ConfigError
-from cntkio.minibatch import MinibatchData
+from cntkio.minibatch import Arrays, MinibatchData
 from cntkio.streams import StreamInformation
 
 
@@ -48,7 +48,7 @@ def class_ids(data: MinibatchData) -> npt.NDArray[Any]:
         >>> class_ids(Value.one_hot([[3, 1], [4]], num_classes=5)).tolist()
         [3, 1, 4]
     """
-    classes, wrong = classes_of(data)
+    classes, wrong = classes_of(data.stream, data.arrays)
     if wrong is not None:
         why = f"sample {wrong} of the minibatch is not a single entry of 1, so it has no class; use another layout"
         raise ConfigError(f"stream {data.stream.name!r} is not one-hot: {why}", key="layout")
@@ -67,22 +67,24 @@ def are_whole(stream: StreamInformation) -> bool:
     return stream.dtype.kind == "i" and not stream.is_sparse and stream.dim == 1
 
 
-def classes_of(data: MinibatchData) -> tuple[npt.NDArray[Any], int | None]:
+def classes_of(stream: StreamInformation, arrays: Arrays) -> tuple[npt.NDArray[Any], int | None]:
     """Return the class of each sample, and the first sample that is not a single entry of 1, if there is one."""
-    stream = data.stream
-    classes: npt.NDArray[Any]
+    values, _, indptr, indices = arrays
     if are_whole(stream):
-        return data.values.reshape(-1), None
-    if data.indices is None or data.indptr is None:
+        return values.reshape(-1), None
+    classes: npt.NDArray[Any]
+    if indices is None or indptr is None:
         # The class of a sample with several axes is an index into all its values.
-        samples = data.values.reshape(-1, stream.dim)
+        samples = values.reshape(-1, stream.dim)
         classes = samples.argmax(axis=1).astype(np.int32)
         is_one_hot = (np.count_nonzero(samples, axis=1) == 1) & (samples[np.arange(len(samples)), classes] == 1)
     else:
-        classes = data.indices
-        is_one_hot = data.indptr[1:] - data.indptr[:-1] == 1
-        # Only then each entry is a sample of its own, so that values and samples stand at the same indices.
-        if np.count_nonzero(is_one_hot) == len(is_one_hot):
-            is_one_hot = data.values == 1
+        classes = indices
+        # With as many entries as samples, and none without an entry, each entry is a sample of its own.
+        is_one_hot = indptr[1:] > indptr[:-1]
+        if len(values) == len(is_one_hot) and np.count_nonzero(is_one_hot) == len(is_one_hot):
+            is_one_hot = values == 1
+        else:
+            is_one_hot = indptr[1:] - indptr[:-1] == 1
     # NumPy counts a few flags in a seventh of the time of `all`.
     return classes, None if np.count_nonzero(is_one_hot) == len(is_one_hot) else int(is_one_hot.argmin())

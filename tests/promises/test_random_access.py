@@ -2,6 +2,7 @@
 
 import gzip
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -339,6 +340,19 @@ def test_classes_are_delivered_as_numbers_where_they_are_asked_for() -> None:
     for layout in ("padded", {"z": "ids"}):
         with pytest.raises(ConfigError, match="layout"):
             Sequences(text(), layout=layout)  # type: ignore[arg-type]
+
+
+def test_one_warm_sequence_takes_few_calls_of_python() -> None:
+    calls = list[str]()
+    with Sequences(text(), layout={"y": "ids"}) as sequences:
+        sequences[4]
+        before = sys.getprofile()
+        sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            sequences[4]
+        finally:
+            sys.setprofile(before)
+    assert len(calls) <= 24, calls  # about one microsecond each; there were 41
 
 
 def test_a_file_that_changes_is_an_error_at_the_next_read() -> None:

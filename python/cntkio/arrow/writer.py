@@ -250,7 +250,7 @@ class Columns:
         """Return a stream's column over the packer's arrays; only offsets are copied."""
         info, offsets = data.stream, data.offsets
         if info.name in self._ids:
-            classes, unclear = classes_of(data)
+            classes, unclear = classes_of(info, data.arrays)
             if unclear is not None:
                 advice = f"leave the stream out of {caller().words.flag('ids')}"
                 raise CorpusError(f"{no_class(data, unclear, keys)}; {advice}")

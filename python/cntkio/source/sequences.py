@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, Literal
 
@@ -29,11 +29,11 @@ from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded
 from cntkio.formats.report import NUM_IN_FULL, first_few
 from cntkio.layouts import check_layout, classes_of, no_class
-from cntkio.minibatch import Minibatch, MinibatchData, Origin
+from cntkio.minibatch import Arrays, Minibatch, MinibatchData, Origin
 from cntkio.source.arrangement import sound_sequences
 from cntkio.source.source import MinibatchSource
 from cntkio.storage.spans import span_at
-from cntkio.streams import StreamInformation, packed_columns
+from cntkio.streams import packed_columns
 from cntkio.timeline import ChunkRefs
 
 SampleLayout = Literal["dense", "ids"]
@@ -185,8 +185,12 @@ class Sequences(Displayed):
         layouts = layout if isinstance(layout, Mapping) else dict.fromkeys(self.streams, layout)
         self._with_ids = {name for name, own in layouts.items() if own == "ids"}
         infos = iter(self.streams.values())
-        self._layouts = [[*islice(infos, len(corpus.streams))] for corpus in corpora]
-        self._columns = [*map(packed_columns, self._layouts)]
+        layouts_of = [[*islice(infos, len(corpus.streams))] for corpus in corpora]
+        self._columns = [*map(packed_columns, layouts_of)]
+        # Each stream, its corpus, and its column there.
+        self._places = [
+            (info, number, column) for number, of in enumerate(layouts_of) for column, info in enumerate(of)
+        ]
         partners, share = self._arrangement.partners or (None,), int(cache_in_bytes) // len(corpora)
         self._parts = [_Parts(*own, share) for own in zip(corpora, partners, strict=True)]
 
@@ -237,10 +241,13 @@ class Sequences(Displayed):
         """
         if isinstance(index, slice):
             index = np.arange(*index.indices(len(self)))
-        numbers = _numbers(index)
-        if numbers.ndim:
-            return self._minibatch(self._in_table(numbers))
-        place = np.array([self._place(int(numbers))])
+        # An array of a single number would take a tenth of the time of a sequence.
+        if type(index) is not int:
+            numbers = _numbers(index)
+            if numbers.ndim:
+                return self._minibatch(self._in_table(numbers))
+            index = int(numbers)
+        place = np.array([self._place(index)])
         return self._arrays(place if self._sound is None else self._sound[place])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, npt.NDArray[Any]]]:
@@ -260,8 +267,8 @@ class Sequences(Displayed):
         places = numbers.astype(np.int64) % len(self)
         return places if self._sound is None else self._sound[places]
 
-    def _packed(self, sequences: npt.NDArray[np.int64]) -> Iterator[tuple[StreamInformation, _core.Packed, int]]:
-        """Pack sequences of the table. Yield each stream, what was packed of its corpus, and the stream's column."""
+    def _packed(self, sequences: npt.NDArray[np.int64]) -> list[_core.Packed]:
+        """Pack sequences of the table. Return what was packed of each corpus."""
         if not self._parts:
             raise CorpusError(f"the sequences of {self._name} are closed; open them again")
         requests, bounds = [], [0, len(sequences)]
@@ -270,31 +277,34 @@ class Sequences(Displayed):
             places, samples = (refs.chunk_indices, refs.indices_in_chunk), self._arrangement.repeated(number, sequences)
             requests.append(_core.PackRequest(chunks, *places, columns, bounds, samples))
         # To ask for the number of threads takes as long as to pack a few samples.
-        of_corpora, _ = _core.pack(requests, num_threads() if len(sequences) > 1 else 1)
-        for infos, packed in zip(self._layouts, of_corpora, strict=True):
-            for column, info in enumerate(infos):
-                yield info, packed, column
+        return _core.pack(requests, num_threads() if len(sequences) > 1 else 1)[0]
 
     def _minibatch(self, sequences: npt.NDArray[np.int64]) -> Minibatch:
         origin = Origin(self._arrangement.table.keys.__getitem__, sequences, self._arrangement.files_of)
         minibatches = Minibatch.several(origin, [0, len(sequences)])
-        for info, packed, column in self._packed(sequences):
-            MinibatchData.fill(minibatches, info, [packed], column, [False])
+        packed = self._packed(sequences)
+        for info, number, column in self._places:
+            MinibatchData.fill(minibatches, info, [packed[number]], column, [False])
         return minibatches[0]
 
     def _arrays(self, sequences: npt.NDArray[np.int64]) -> list[dict[str, npt.NDArray[Any]]]:
-        found: list[dict[str, npt.NDArray[Any]]] = [{} for _ in sequences]
-        for info, packed, column in self._packed(sequences):
+        found: list[dict[str, npt.NDArray[Any]]] = [{} for _ in range(len(sequences))]
+        of_corpora = self._packed(sequences)
+        for info, number, column in self._places:
+            packed = of_corpora[number]
             values, offsets, entries = packed.arrays(column)
             if info.name in self._with_ids:
-                data = MinibatchData.of(info, packed, column, False)
-                samples, wrong = classes_of(data)
+                samples, wrong = classes_of(info, Arrays(values, offsets, *(entries or ())))
                 if wrong is not None:
+                    data = MinibatchData.of(info, packed, column, False)
                     raise ConfigError(no_class(data, wrong, self._arrangement.table.keys[sequences]), key="layout")
             elif entries is not None:
                 samples = MinibatchData.of(info, packed, column, False).samples()
             else:
                 samples = values.reshape(-1, *info.shape)
+            if len(found) == 1:  # a view of all samples would take a twentieth of the time
+                found[0][info.name] = samples
+                continue
             for own, (begin, end) in zip(found, pairwise(offsets.tolist()), strict=True):
                 own[info.name] = samples[begin:end]
         return found

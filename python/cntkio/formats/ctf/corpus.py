@@ -715,7 +715,7 @@ def _as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
         if name not in data:
             raise ConfigError(f"ids: no stream {name!r}{there_are(name, data)}", key="ids")
         one_hot = data[name]
-        classes, wrong = classes_of(one_hot)
+        classes, wrong = classes_of(one_hot.stream, one_hot.arrays)
         if wrong is not None:
             raise CorpusError(f"{no_class(one_hot, wrong, keys)}; leave the stream out of ids")
         # The shape () tells class ids from dense samples of one value, which have the shape (1,).
