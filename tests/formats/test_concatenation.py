@@ -627,7 +627,7 @@ def test_chunks_of_features_never_span_lists(tmp_path: Path) -> None:
     table = HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=tmp_path / "part-*.scp", shape=2))).open().table
     assert table.chunk_starts.tolist() == [0, 4, 8, 12]
     assert table.files is not None
-    names, which = table.files.of(np.array([11, 0]))
+    names, which = table.files(np.array([11, 0]))
     assert [Path(path).name for path in names[which]] == ["part-2.ark", "part-0.ark"]
 
 

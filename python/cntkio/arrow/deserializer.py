@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import check_keys_of, opened_corpus, without_empty
+from cntkio.formats.corpus import opened_corpus, without_empty
 from cntkio.formats.losses import Rounded
 from cntkio.formats.pieces import Classes, Piece, Pieces, joined, pieces_of_corpus
 from cntkio.formats.table import (
@@ -81,7 +81,7 @@ _STATE = "state.json"  # of a data set that Hugging Face saved in a folder
 
 @suggests_keywords
 @dataclasses.dataclass(eq=False)
-class ArrowDeserializer:
+class ArrowDeserializer(Deserializer):
     """A table in files or in memory as a corpus: a row is a sequence, and a row group or batch of a file is a chunk.
 
     A list is a sequence of samples. A number, or a list of a fixed size, is a sample; a column of such is a stream of
@@ -165,7 +165,7 @@ class ArrowDeserializer:
             self.data, self.remote = located("data", self.data, self.remote)
             self.label = shown_files(self.data)
         check_fields(self, words={"cache_index": "verify"})
-        check_keys_of(self.keys)
+        check_word("keys", self.keys, *get_args(KeysOf))
         check_word("nulls", self.nulls, "error", "drop")
         self.dtype = None if self.dtype is None else float_type("dtype", self.dtype)
 
@@ -188,10 +188,6 @@ class ArrowDeserializer:
         """True if the keys of the first file are texts. Exceptions as for `streams`."""
         with closing(next(self._filled())[1]) as table, _named(table):
             return has_text_keys(table.schema, key_of(table.schema, self.key))
-
-    def parts(self) -> Sequence[Deserializer]:
-        """The deserializer itself."""
-        return (self,)
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         """Read the footers, the keys, and the lengths of the sequences; of a single file also the chunks asked for.

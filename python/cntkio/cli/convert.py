@@ -54,7 +54,7 @@ def convert(options: Namespace) -> int:
         described_each = partial(described, options, chunk_size_in_bytes=chunk_size)
         read = partial(described_each, written=forms[0])
         if options.merge and not options.strict:
-            corpora = list(chain(*without_empty(files, read, Report("merge"))))
+            corpora = list(chain(*without_empty(files, read, Report("merge").leave_out)))
         else:
             corpora = list(chain(*map(read, files)))
         texts = [one for one in corpora if one.input.kind.is_text and "dtype" in one.input.kind.options]

@@ -102,7 +102,9 @@ class Merged(NamedTuple):
     @contextmanager
     def pieces(self) -> Iterator[Pieces]:
         with ExitStack() as stack:
-            opened = [*without_empty(self.corpora, lambda one: stack.enter_context(pieces_of(one)), Report("merge"))]
+            opened = [
+                *without_empty(self.corpora, lambda one: stack.enter_context(pieces_of(one)), Report("merge").leave_out)
+            ]
             first, own = opened[0], _forms(opened[0])
             for other in opened[1:]:
                 if (theirs := _forms(other)) != own:

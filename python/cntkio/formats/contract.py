@@ -360,20 +360,27 @@ class Corpus(Protocol):
     def account_for(self, loaded: Loaded) -> None:
         """Count the errors of a chunk before its first use. Called in the order of use, once each time it was loaded.
 
+        By default a chunk has none.
+
         Raises:
             FormatError: The errors exceed the budget.
         """
+        return
 
     def take_parsed(self) -> dict[int, Loaded]:
-        """Return the chunks that were parsed while the corpus was opened. A second call returns none."""
+        """Return the chunks that were parsed while the corpus was opened; by default none, as a second call does."""
+        return {}
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        """Return the places of sequences of the table. Counts the lines of a text up to the last of these sequences.
+        """Return the places of sequences of the table; by default they are not in files.
+
+        Counts the lines of a text up to the last of these sequences.
 
         Raises:
             OSError: A file cannot be read.
             FormatError: The header of a file breaks its format.
         """
+        return PlacesInFiles.nowhere(len(sequences))
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the index, or make it."""
@@ -389,6 +396,7 @@ class Corpus(Protocol):
 
     def close(self) -> None:
         """Log totals and close files. Nothing can be loaded afterwards."""
+        return
 
 
 class Deserializer(Protocol):
@@ -400,6 +408,7 @@ class Deserializer(Protocol):
 
     def parts(self) -> Sequence[Deserializer]:
         """The deserializer itself, or one for each corpus that it describes."""
+        return (self,)
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files, and make or load the index."""

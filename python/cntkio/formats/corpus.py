@@ -23,16 +23,18 @@ import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import PurePath
-from typing import Any, TypeAlias, TypeVar, get_args
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
-from cntkio.arguments import caller, check_word
+from cntkio.arguments import caller, check_fields
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     NOTHING_AHEAD,
@@ -51,15 +53,17 @@ from cntkio.formats.detect import KINDS, detect
 from cntkio.formats.report import EMPTY_FILE, Costs, Report
 from cntkio.formats.table import (
     NO_SEQUENCES,
-    FileSpans,
     Keys,
     NamedFiles,
     SequenceTable,
     digest_of,
+    file_finder,
     in_several,
     joined_lengths,
 )
 from cntkio.storage import compressed
+from cntkio.storage.names import FileNames, located, shown_files
+from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import MOST_SUMMED, changed_in_use
 from cntkio.streams import places_among
@@ -67,11 +71,6 @@ from cntkio.streams import places_among
 KEYS_OF_A_FILE = 10**12
 """With keys per file, the keys of each file begin at a multiple of this number."""
 _NUM_SHOWN = 3
-
-
-def check_keys_of(keys: KeysOf) -> None:
-    """Refuse an impossible value of the option `keys` with a `ConfigError`."""
-    check_word("keys", keys, *get_args(KeysOf))
 
 
 def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> list[int]:
@@ -361,12 +360,13 @@ class Concatenation(Corpus):
         # The first start of a corpus is the last start of the corpus before, so it is left out.
         starts = [first + table.chunk_starts[1:] for first, table in zip(self.first_sequences, tables, strict=False)]
         have_files = any(table.files is not None for table in tables)
+        spans = file_finder([corpus.name for corpus in corpora], partial(span_at, self.first_sequences))
         table = SequenceTable(
             Keys.joined([table.keys for table in tables]) if keys is None else keys,
             joined_lengths([table.lengths for table in tables]),
             np.concatenate([np.zeros(1, np.int64), *starts]),
             options=options,
-            files=self if have_files else FileSpans([corpus.name for corpus in corpora], self.first_sequences),
+            files=self._files_of if have_files else spans,
         )
         self.index = Index(
             name,
@@ -462,14 +462,13 @@ class Concatenation(Corpus):
             lines[own] = 0 if found.lines is None else found.lines
         return PlacesInFiles(paths, path_indices, begins if has_bytes else None, lines if has_lines else None)
 
-    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        """Return the files of some sequences."""
+    def _files_of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
         names: list[str] = []
         which = np.zeros(len(sequences), np.int64)
         for corpus, own, in_corpus in self._by_corpus(sequences):
             of_corpus: NamedFiles = (np.array([corpus.name]), np.zeros(len(in_corpus), np.int64))
             if corpus.table.files is not None:
-                of_corpus = corpus.table.files.of(in_corpus)
+                of_corpus = corpus.table.files(in_corpus)
             which[own] = len(names) + of_corpus[1]
             names += of_corpus[0].tolist()
         return np.array(names, np.str_), which
@@ -498,68 +497,54 @@ def order_of_streams(first: Index, index: Index) -> list[int] | None:
 # -------------------------------------------------------------------------------------------------------- several files
 
 
-class EmptyFiles:
-    """The files without a sequence, which a corpus of several files leaves out with a warning.
-
-    A block that reads a file ends early, without an error, if it raises an error of the kind `EMPTY_FILE`.
+def without_empty(
+    files: Iterable[_File],
+    read: Callable[[_File], _T],
+    leave_out: Callable[[CntkIoError], object] = lambda error: None,
+    *,
+    is_strict: bool = False,
+) -> Iterator[_T]:
+    """Yield what `read` returns for each file of a corpus that is not empty; if all are empty, raise the first error.
 
     Args:
-        num_files: Number of files of the corpus.
-        is_strict: Whether warnings are errors.
+        read: Raises an error of the kind `EMPTY_FILE` for an empty file.
+        leave_out: Called at the end with the error of each empty file.
+        is_strict: Whether warnings are errors: no file is left out.
 
     Example:
-        >>> empty = EmptyFiles(2)
-        >>> for path in ("a.ctf", "b.ctf"):
-        ...     with empty:
-        ...         if path == "b.ctf":
-        ...             raise FormatError("the file is empty", path=path, kind=EMPTY_FILE)
-        ...         print(path)
-        a.ctf
-        >>> [error.path for error in empty.left_out()]
-        ['b.ctf']
+        >>> def read(path):
+        ...     if path == "b.ctf":
+        ...         raise FormatError("the file is empty", path=path, kind=EMPTY_FILE)
+        ...     return path
+        >>> list(without_empty(["a.ctf", "b.ctf"], read, lambda error: print("without", error.path)))
+        without b.ctf
+        ['a.ctf']
     """
-
-    def __init__(self, num_files: int, *, is_strict: bool = False) -> None:
-        self._num_files, self._is_strict = num_files, is_strict
-        self._errors: list[CntkIoError] = []
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if self._is_strict or not isinstance(error, CntkIoError) or error.kind != EMPTY_FILE:
-            return False
-        self._errors.append(error)
-        return True
-
-    def left_out(self, report: Report | None = None) -> list[CntkIoError]:
-        """Return the error of each empty file, and warn a report of it. If all files are empty, raise the first."""
-        if len(self._errors) == self._num_files:
-            raise self._errors[0]
-        if report is not None:
-            for error in self._errors:
-                report.count(EMPTY_FILE)
-                report.log(EMPTY_FILE, f"{error}; the file is left out")
-        return self._errors
+    errors: list[CntkIoError] = []
+    are_all_empty = True
+    for file in files:
+        try:
+            found = read(file)
+        except CntkIoError as error:
+            if is_strict or error.kind != EMPTY_FILE:
+                raise
+            errors.append(error)
+        else:
+            are_all_empty = False
+            yield found
+    if errors and are_all_empty:
+        raise errors[0]
+    for empty in errors:
+        leave_out(empty)
 
 
 def filled_files(form: Format, paths: Sequence[str], read: Callable[[str], _T]) -> dict[str, _T]:
     """Read the files that a format treats as one, without empty files. Return for each path what `read` returns."""
-    empty, found = EmptyFiles(len(paths), is_strict=form.is_strict), dict[str, _T]()
-    for path in paths:
-        with empty:
-            found[path] = read(path)
-    empty.left_out(form.report)
-    return found
 
+    def named(path: str) -> tuple[str, _T]:
+        return path, read(path)
 
-def without_empty(files: Sequence[_File], read: Callable[[_File], _T], report: Report | None = None) -> Iterator[_T]:
-    """Yield what `read` returns for each file that is not empty; if all are empty, raise the error of the first."""
-    empty = EmptyFiles(len(files))
-    for file in files:
-        with empty:
-            yield read(file)
-    empty.left_out(report)
+    return dict(without_empty(paths, named, form.report.leave_out, is_strict=form.is_strict))
 
 
 def opened_corpus(
@@ -594,16 +579,17 @@ def opened_corpus(
             corpora.append(FileCorpus(paths[0], opened, files, keeps_data=keeps_data))
             (corpora[0].index,) = form.agreed([corpora[0].index])
             return corpora[0]
-        numbers: list[int] = []
-        empty = EmptyFiles(len(paths), is_strict=form.is_strict)
+
+        def opened_file(numbered: tuple[int, Job[_Opened]]) -> int:
+            number, job = numbered
+            corpora.append(FileCorpus(paths[number], job.result(), files, keeps_data=keeps_data))
+            order_of_streams(corpora[0].index, corpora[-1].index)
+            files.close_others()
+            return number
+
         # Taken in the order of the files, so that the first error does not depend on which thread was faster.
-        for number, job in enumerate(_opening(files, paths, aheads)):
-            with empty:
-                corpora.append(FileCorpus(paths[number], job.result(), files, keeps_data=keeps_data))
-                numbers.append(number)
-                order_of_streams(corpora[0].index, corpora[-1].index)
-                files.close_others()
-        empty.left_out(form.report)
+        jobs = enumerate(_opening(files, paths, aheads))
+        numbers = list(without_empty(jobs, opened_file, form.report.leave_out, is_strict=form.is_strict))
         for corpus, index in zip(corpora, form.agreed([corpus.index for corpus in corpora]), strict=True):
             corpus.index = index
         options = corpora[0].table.options
@@ -728,6 +714,23 @@ def _error_at(corpus: FileCorpus, sequence_index: int, what: str) -> FormatError
 
 
 # -------------------------------------------------------------------------------------------------------- deserializers
+
+
+class FilesDeserializer(Deserializer):
+    """Base of the deserializers of one corpus in files, which are dataclasses with these fields."""
+
+    filename: FileNames
+    remote: Remote | None
+
+    def check_files(self, words: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Check the files, and the fields whose types show what they may be. For `words` see `check_fields`."""
+        self.filename, self.remote = located("filename", self.filename, self.remote)
+        check_fields(self, words)
+
+    @property
+    def label(self) -> str:
+        """Name of the files in messages."""
+        return shown_files(self.filename)
 
 
 def as_deserializer(described: Any) -> Deserializer:

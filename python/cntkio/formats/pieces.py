@@ -369,17 +369,12 @@ def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
     with contextlib.closing(deserializer.open()) as corpus:
         refuse_unknown_sequences(corpus)
         chunk_ids, counts = range(corpus.table.num_chunks), tuple(np.diff(corpus.table.chunk_starts).tolist())
-        about = (corpus.name, tuple(corpus.streams), has_text_keys(corpus), _fingerprint(corpus))
+        about = (corpus.name, tuple(corpus.streams), corpus.table.keys.are_words, _fingerprint(corpus))
         return CorpusChunks(deserializer, chunk_ids, counts, *about)
 
 
 def _fingerprint(corpus: Corpus) -> str:
     return f"{corpus.fingerprint()}\n{corpus.content_sum()}"
-
-
-def has_text_keys(corpus: Corpus) -> bool:
-    """Return whether the keys of a corpus are texts."""
-    return corpus.table.keys.are_words
 
 
 def refuse_unknown_sequences(corpus: Corpus) -> None:
@@ -407,11 +402,11 @@ def pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
     """Open a corpus, and yield its sequences, a piece for each chunk."""
     with contextlib.closing(deserializer.open()) as corpus:
         refuse_unknown_sequences(corpus)
-        num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
-        pieces = pieces_of_chunks(corpus, range(num_chunks))
-        made = Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
-        counts_keys = corpus.index.num_lines is not None
-        yield made._replace(counts_keys=counts_keys, places=corpus.places, log_rounded=[corpus.log_rounded])
+        table, counts_keys = corpus.table, corpus.index.num_lines is not None
+        pieces, num_chunks = pieces_of_chunks(corpus, range(table.num_chunks)), table.num_chunks
+        made = Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, table.keys.are_words)
+        made = made._replace(num_sequences=table.num_sequences, counts_keys=counts_keys, places=corpus.places)
+        yield made._replace(log_rounded=[corpus.log_rounded])
 
 
 # ---- Tables: objects that yield Arrow record batches. This module needs no library for it.

@@ -172,6 +172,11 @@ class Report:
             elif self._level > 0:
                 logger.warning("%s", message)
 
+    def leave_out(self, error: Exception) -> None:
+        """Warn of a file without a sequence, which is left out."""
+        self.count(EMPTY_FILE)
+        self.log(EMPTY_FILE, f"{error}; the file is left out")
+
     def log_totals(self) -> None:
         """Log the total of each kind of which more were counted than logged, if it has grown since the last call."""
         with self._lock.inner:

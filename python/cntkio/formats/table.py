@@ -14,9 +14,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.errors import CorpusError
-from cntkio.storage.spans import SlicedNumbers, span_at
+from cntkio.storage.spans import SlicedNumbers
 
 Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -340,40 +340,24 @@ NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 """The files of some sequences: their names, and the index of each sequence's file among these names."""
 
 
-class FilesOfSequences(Protocol):
-    """The files of a corpus that has several."""
-
-    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles: ...
+FilesOf: TypeAlias = Callable[[npt.NDArray[np.int64]], NamedFiles]
+"""Finds the files of some sequences."""
 
 
-class ListedFiles:
-    """Files in any order: `files` has the index of each sequence's file in `paths`."""
-
-    def __init__(self, paths: Sequence[str | bytes], files: npt.NDArray[np.integer[Any]]) -> None:
-        self._paths, self._files = paths, files
-
-    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        files, which = np.unique(self._files[sequences], return_inverse=True)
-        return np.array([os.fsdecode(self._paths[file]) for file in files.tolist()], np.str_), which
-
-
-class FileSpans:
-    """Files whose sequences come one after the other.
-
-    Args:
-        starts: First sequence of each file and, last, the number of sequences.
+def file_finder(paths: Sequence[str | bytes], file_of: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]) -> FilesOf:
+    """Return the function that finds files. `file_of` returns the index of each sequence's file in `paths`.
 
     Example:
-        >>> names, which = FileSpans(["a.ctf", "b.ctf"], np.array([0, 2, 5])).of(np.array([1, 4, 0]))
+        >>> names, which = file_finder(["a.ctf", "b.ctf"], np.array([0, 0, 1]).__getitem__)(np.array([1, 2, 0]))
         >>> names[which].tolist()
         ['a.ctf', 'b.ctf', 'a.ctf']
     """
 
-    def __init__(self, paths: Sequence[str], starts: npt.NDArray[np.int64]) -> None:
-        self._paths, self._starts = paths, starts
+    def find(sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        files, which = np.unique(file_of(sequences), return_inverse=True)
+        return np.array([os.fsdecode(paths[file]) for file in files.tolist()], np.str_), which
 
-    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        return ListedFiles(self._paths, span_at(self._starts, sequences)).of(np.arange(len(sequences)))
+    return find
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -385,7 +369,7 @@ class SequenceTable:
     chunk_starts: npt.NDArray[np.int64]  # first sequence of each chunk and, last, the number of sequences, int64
     # The deserializer's options that the table depends on, for the messages of checkpoints; JSON-able.
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
-    files: FilesOfSequences | None = dataclasses.field(default=None, kw_only=True)  # the files, if there are several
+    files: FilesOf | None = dataclasses.field(default=None, kw_only=True)  # the files, if there are several
 
     @property
     def num_sequences(self) -> int:

@@ -27,7 +27,7 @@ from cntkio._threads import ForkLock
 from cntkio.arguments import is_whole
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening
 from cntkio.formats.table import NO_SEQUENCES, Column, Keys, SequenceTable, in_precision
 from cntkio.storage.spans import span_at
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
@@ -295,18 +295,6 @@ class UserTimelineCorpus(Corpus):
         # Outside the lock: another thread may fetch a chunk while this chunk is checked and copied.
         chunk, lengths = chunk_of(f"{self.name}, chunk {chunk_id}", data, self.streams, self._defining)
         return Loaded(chunk_id, chunk, lengths)
-
-    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        return PlacesInFiles.nowhere(len(sequences))
-
-    def account_for(self, loaded: Loaded) -> None:
-        """Do nothing: any error of a chunk is raised when it is fetched."""
-
-    def take_parsed(self) -> dict[int, Loaded]:
-        return {}
-
-    def close(self) -> None:
-        """Do nothing: the user's object stays as it is."""
 
     def _error(self, chunk_id: int, what: str) -> CorpusError:
         return CorpusError(f"{self.name}, chunk {chunk_id}: {what}")

@@ -238,7 +238,7 @@ class Arrangement:
         files = self.tables[0].files
         if files is None:
             return np.array([self.name]), np.zeros(len(sequences), np.int64)
-        return files.of(self.partner(0, sequences))
+        return files(self.partner(0, sequences))
 
     def chunks_of(self, table_chunk: int) -> list[list[int]]:
         """Return, for each corpus, its chunks that hold sequences of a chunk of the table, in ascending order."""

@@ -31,7 +31,7 @@ from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, describ
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening, Reading, ReadingOptions, with_defaults
-from cntkio.formats.corpus import EmptyFiles
+from cntkio.formats.corpus import without_empty
 from cntkio.formats.ctf import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS, bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import old_line_ends
 from cntkio.formats.pieces import Progress
@@ -450,17 +450,20 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
     if not file.files:
         return [_check_described(call, one) for one in described(file, call.reading)]
     contents, num_noted, can_be_opened = Contents(), 0, True
-    empty = EmptyFiles(len(file.files), is_strict=call.reading.get("strict", False))
-    for path in file.files:
+
+    def check(path: str) -> list[_Checked]:
         # A pattern may have thousands of files, so each is closed before the next.
-        with empty, ExitStack() as stack:
+        with ExitStack() as stack:
             one = file._replace(name=path, path=Path(path), files=())
             (describes,) = described(one, call.reading)
-            for checked in _check_described(call._replace(stack=stack), describes, contents):
-                num_noted += checked.num_noted
-                can_be_opened = can_be_opened and checked.opened is not None
-    for error in empty.left_out():
+            return _check_described(call._replace(stack=stack), describes, contents)
+
+    def leave_out(error: CntkIoError) -> None:
         call.findings.add(Finding.of(None, error, file.name)._replace(code="empty-file"))
+
+    for each in without_empty(file.files, check, leave_out, is_strict=call.reading.get("strict", False)):
+        num_noted += sum(checked.num_noted for checked in each)
+        can_be_opened = can_be_opened and all(checked.opened is not None for checked in each)
     contents.report(call.findings)
     together = None
     if can_be_opened:

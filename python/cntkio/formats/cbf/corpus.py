@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import caller, check_fields, did_you_mean, float_type, suggests_keywords
+from cntkio.arguments import caller, did_you_mean, float_type, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.header import FAULTS, CBFHeader, StreamHeader, fault_text, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
@@ -21,7 +21,6 @@ from cntkio.formats.contract import (
     Ahead,
     Corpus,
     CorpusInFiles,
-    Deserializer,
     Format,
     Index,
     Loaded,
@@ -30,10 +29,10 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import opened_corpus
+from cntkio.formats.corpus import FilesDeserializer, opened_corpus
 from cntkio.formats.table import NO_SEQUENCES, Keys, SequenceTable
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, shown_files
+from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import loads_at_once, open_stored, read_ranges
 from cntkio.storage.progress import warn
 from cntkio.storage.remote import Remote
@@ -52,7 +51,7 @@ _MOST_SAMPLES_PER_BYTE = 2
 
 @suggests_keywords
 @dataclasses.dataclass(eq=False, repr=False)
-class CBFDeserializer(CntkOptions):
+class CBFDeserializer(FilesDeserializer, CntkOptions):
     """A corpus in the CNTK binary format, in either of its two layouts.
 
     All streams of the file are delivered; `streams` renames them. CNTK's names of options work, too:
@@ -97,18 +96,10 @@ class CBFDeserializer(CntkOptions):
     cntk_options = BINARY
 
     def __post_init__(self) -> None:
-        self.filename, self.remote = located("filename", self.filename, self.remote)
-        check_fields(self)
+        self.check_files()
         self.streams = StreamDefs(self.streams)
         if self.dtype is not None:
             self.dtype = float_type("dtype", self.dtype)
-
-    @property
-    def label(self) -> str:
-        return shown_files(self.filename)
-
-    def parts(self) -> Sequence[Deserializer]:
-        return (self,)
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files and read their headers and the lengths of their sequences.

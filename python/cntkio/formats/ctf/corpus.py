@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._core import CTFFinding
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import caller, check_fields, did_you_mean, float_type, suggests_keywords, there_are, whole_number
+from cntkio.arguments import caller, check_word, did_you_mean, float_type, suggests_keywords, there_are, whole_number
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
@@ -30,7 +30,6 @@ from cntkio.formats.contract import (
     Ahead,
     Corpus,
     CorpusInFiles,
-    Deserializer,
     Format,
     Index,
     KeysOf,
@@ -40,7 +39,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import check_keys_of, opened_corpus
+from cntkio.formats.corpus import FilesDeserializer, opened_corpus
 from cntkio.formats.ctf.findings import (
     KINDS_OF_FINDINGS,
     KINDS_OF_GAPS,
@@ -82,7 +81,7 @@ from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.storage.block_cache import require_room_in_cache
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.index_cache import LEAST_CACHED
-from cntkio.storage.names import FileNames, is_remote, located, one_file, shown_files
+from cntkio.storage.names import FileNames, is_remote, one_file
 from cntkio.storage.open_input import loads_at_once, open_input, presumed_sizes
 from cntkio.storage.progress import announced_together
 from cntkio.storage.remote import Remote, default_remote
@@ -120,7 +119,7 @@ _SPARE_CHUNKS = 2
 
 @suggests_keywords
 @dataclasses.dataclass(eq=False, repr=False)
-class CTFDeserializer(CntkOptions):
+class CTFDeserializer(FilesDeserializer, CntkOptions):
     """A corpus in the CNTK text format.
 
     CNTK's names of options work, too: ``deserializer["chunkSizeInBytes"] = 1 << 20`` has the effect of
@@ -169,9 +168,8 @@ class CTFDeserializer(CntkOptions):
     cntk_options = TEXT
 
     def __post_init__(self) -> None:
-        self.filename, self.remote = located("filename", self.filename, self.remote)
-        check_keys_of(self.keys)
-        check_fields(self, words={"cache_index": "verify"})
+        self.check_files({"cache_index": "verify"})
+        check_word("keys", self.keys, *get_args(KeysOf))
         self.streams = StreamDefs(self.streams)
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
@@ -185,13 +183,6 @@ class CTFDeserializer(CntkOptions):
                 what = f"streams {other!r} and {name!r} have the same name {stream.stream_alias!r} in the file"
                 raise ConfigError(what, key=name)
         check_definers([name for name, stream in self.streams.items() if stream.defines_mb_size])
-
-    @property
-    def label(self) -> str:
-        return shown_files(self.filename)
-
-    def parts(self) -> Sequence[Deserializer]:
-        return (self,)
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files and index them, or load the indexes.

@@ -358,8 +358,7 @@ class Part(NamedTuple):
 
     Attributes:
         num_head_lines: Lines before the first id of the part. They belong to the sequence before it.
-        keys: Id of each sequence; empty if each line is a sequence. If lines are left out, the first part has the
-            numbers of the lines of all parts.
+        keys: Id of each sequence; empty if each line is a sequence.
         begin: Offset from which `starts` count.
         starts: First byte of each sequence, counted from `begin`.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
@@ -403,32 +402,30 @@ class Part(NamedTuple):
         sizes[-1] = self.end - self.begin - int(self.starts[-1])
         return sizes
 
-    def only_in_place(self, is_kept: npt.NDArray[np.bool_]) -> Part:
-        """Return the part with some of its sequences, in the memory of this part and in as few bytes as they take.
+    def compacted(self, is_kept: npt.NDArray[np.bool_], in_lines: bool) -> Part:
+        """Return the part with some of its sequences, in as few bytes as they take.
 
-        All parts wait in memory until they are joined, and memory of copies would not return to the system.
+        Args:
+            in_lines: Whether lines are sequences. Then the part says which lines are left, for their numbers.
         """
         # Taken before anything is left out: after that, a sequence may end before the next one starts.
         sizes = self.to_the_next()[is_kept]
         sizes = sizes.astype(np.min_scalar_type(int(sizes.max(initial=0))))
-        columns = []
-        for column in (self.keys, self.starts):
-            kept = column[is_kept] if len(column) else column
-            column[: len(kept)] = kept
-            columns.append(column[: len(kept)])
         is_same = are_all_the_same(self.lengths)
         lengths = self.lengths[: len(sizes)] if is_same else compact_lengths(self.lengths[is_kept])
-        keys, starts = columns
-        return self._replace(keys=keys, starts=starts, lengths=lengths, hollow=_NO_HOLLOW, sizes=sizes)
+        part = self.only(is_kept)._replace(lengths=lengths, hollow=_NO_HOLLOW, sizes=sizes)
+        if in_lines:
+            return part._replace(kept=np.packbits(is_kept))
+        # All parts with ids wait in memory until they are joined, and memory of copies would not return to the system.
+        keys, starts = self.keys[: len(part.keys)], self.starts[: len(part.starts)]
+        keys[:], starts[:] = part.keys, part.starts
+        return part._replace(keys=keys, starts=starts)
 
     def without_hollow(self) -> Part:
-        """Return the part, whose lines are sequences, without lines that are blank or comments, in new memory."""
+        """Return the part, whose lines are sequences, without lines that are blank or comments."""
         is_kept = np.ones(len(self.starts), np.bool_)
         is_kept[np.searchsorted(self.starts, self.hollow)] = False
-        sizes = self.to_the_next()[is_kept]
-        sizes = sizes.astype(np.min_scalar_type(int(sizes.max(initial=0))))
-        lengths, starts, kept = self.lengths[: len(sizes)], self.starts[is_kept], np.packbits(is_kept)
-        return self._replace(starts=starts, lengths=lengths, hollow=_NO_HOLLOW, sizes=sizes, kept=kept)
+        return self.compacted(is_kept, True)
 
     def longer(self, more: int) -> Part:
         """Return the part with a number added to its last length."""
@@ -474,7 +471,10 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass |
     remarks = {}
     if are_judged:
         leave_out_hollow(parts, file.size)
-        _require_lines(file, start, parts)
+        _require_sequences(file, start, parts)
+        # If lines were left out, all parts say so.
+        if any(part.kept is not None for part in parts):
+            parts[:] = [part if part.kept is not None else part.without_hollow() for part in parts]
     else:
         join_over_borders(file, start, parts)
         remarks = _leave_out(file, start, parts, settings, in_lines)
@@ -699,13 +699,10 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     return TextIndex(SequenceTable(keys, lengths, chunk_starts), places, remarks, content=content_sum(file))
 
 
-def _require_lines(file: TextInput, start: TextStart, parts: list[Part]) -> None:
-    """If lines were left out, let all parts say so; refuse a text of which none is left."""
-    if all(part.kept is None for part in parts):
-        return
+def _require_sequences(file: TextInput, start: TextStart, parts: list[Part]) -> None:
+    """Refuse a text of which nothing is left."""
     if not any(len(part.starts) for part in parts):
         raise _error_at(file, start, "the file holds nothing except blank lines and comments", kind=EMPTY_FILE)
-    parts[:] = [part if part.kept is not None else part.without_hollow() for part in parts]
 
 
 def _numbers_of_lines(kept: npt.NDArray[np.uint8], counts: list[int], num_before: int) -> npt.NDArray[Any]:
@@ -738,9 +735,6 @@ def _leave_out(
     if not has_hollow and (defining is None or all(part.lengths.all() for part in parts)):
         return {}
     total, examples, num_before = 0, list[tuple[int, int | str]](), start.num_lines
-    # Line numbers with gaps cannot be counted, so they become keys, in one array for all parts.
-    most = sum(len(part.starts) for part in parts) if in_lines else 0
-    numbers, num_kept = np.empty(most, np.uint32 if num_before + most < 2**32 else np.uint64), 0
     for number, part in enumerate(parts):
         if defining is None:
             is_kept = np.ones(len(part.starts), np.bool_)
@@ -750,17 +744,12 @@ def _leave_out(
             which = np.flatnonzero(~is_kept)
             total += len(which)
             which = which[: _MOST_EXAMPLES - len(examples)]
-            keys = (num_before + which).astype(numbers.dtype) if in_lines else part.keys[which]
+            keys = (num_before + which).astype(np.uint64) if in_lines else part.keys[which]
             examples += _examples(part.begin + part.starts[which].astype(np.int64), Keys(keys))
-        parts[number] = part.only_in_place(is_kept)
-        if in_lines:
-            lines = np.flatnonzero(is_kept)
-            np.add(lines, num_before, out=numbers[num_kept : num_kept + len(lines)], casting="unsafe")
-            num_kept, num_before = num_kept + len(lines), num_before + len(is_kept)
-    if in_lines:
-        parts[0] = parts[0]._replace(keys=numbers[:num_kept])
-    if defining is None and not any(len(part.starts) for part in parts):
-        raise _error_at(file, start, "the file holds nothing except blank lines and comments", kind=EMPTY_FILE)
+        parts[number] = part.compacted(is_kept, in_lines)
+        num_before += len(is_kept)
+    if defining is None:
+        _require_sequences(file, start, parts)
     kind = "line left out" if in_lines else "sequence left out"
     return {kind: Remark(total, examples)} if total else {}
 

@@ -55,6 +55,7 @@ from cntkio.formats.htk.lists import (
     joined_lists,
     repeated,
     runs_of,
+    words_for_utterances,
 )
 from cntkio.formats.htk.options import (
     FeatureSettings,
@@ -67,8 +68,7 @@ from cntkio.formats.htk.options import (
     size_of_window,
     window_of,
 )
-from cntkio.formats.report import first_few
-from cntkio.formats.table import Keys, ListedFiles, SequenceTable, digest_of
+from cntkio.formats.table import Keys, SequenceTable, digest_of, file_finder
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown, shown_files
 from cntkio.storage.open_input import KeptObjects, ahead, loads_at_once
@@ -252,7 +252,10 @@ class HTKFormat(Format):
         num_requests = self._stored.requests_for(map(os.fsdecode, listed.paths))
         # Names of objects without the passwords in their URLs.
         paths = [os.fsencode(shown(os.fsdecode(path))) for path in listed.paths] if num_requests else listed.paths
-        options, files = {"max_sequence_length": settings.max_sequence_length}, ListedFiles(paths, listed.files)
+        options, files = (
+            {"max_sequence_length": settings.max_sequence_length},
+            file_finder(paths, listed.files.__getitem__),
+        )
         table = SequenceTable(Keys(keys), lengths, np.concatenate(starts), options=options, files=files)
         utterances = Utterances(
             can_lead=not settings.is_broadcast,
@@ -303,8 +306,7 @@ class HTKFormat(Format):
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
             return
-        utterances = "1 utterance is" if len(keys) == 1 else f"{len(keys)} utterances are"
-        message = f"{self.report.name}: {utterances} {what}: {first_few(map(decoded, keys), len(keys))}"
+        message = f"{self.report.name}: {words_for_utterances(keys, what)}"
         if self._settings.strict:
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)

@@ -29,7 +29,7 @@ import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.feature_files import FeatureFile, FeatureFiles, HTKHeader
-from cntkio.formats.report import EMPTY_FILE
+from cntkio.formats.report import EMPTY_FILE, first_few
 from cntkio.storage.names import is_remote, path_in_list
 from cntkio.storage.open_input import KeptObjects, ahead, all_bytes
 from cntkio.storage.output_file import AnyPath
@@ -52,6 +52,12 @@ def repeated(keys: npt.NDArray[np.bytes_]) -> tuple[npt.NDArray[np.uint32], npt.
 def decoded(text: bytes) -> str:
     """Return a text from a file, such as a key, for a message."""
     return bytes(text).decode(errors="replace")
+
+
+def words_for_utterances(keys: npt.NDArray[np.bytes_], what: str) -> str:
+    """Return a warning about utterances, of which `what` is true, with the first of their keys."""
+    utterances = "1 utterance is" if len(keys) == 1 else f"{len(keys)} utterances are"
+    return f"{utterances} {what}: {first_few(map(decoded, keys), len(keys))}"
 
 
 _FOLDER = re.compile(rb"(.*)[/\\]", re.DOTALL)

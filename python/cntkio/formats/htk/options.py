@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cntkio.arguments import check_fields, check_word, float_type, folded, is_whole, path_texts
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, truth, whole_value
+from cntkio.formats.contract import Deserializer
 from cntkio.storage.names import located
 from cntkio.storage.remote import Remote
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, LARGEST_DIM, StreamDefs, num_values
@@ -26,7 +27,7 @@ Unequal = Literal["error", "drop", "keep"]
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
-class UtteranceOptions(CntkOptions):
+class UtteranceOptions(Deserializer, CntkOptions):
     """Options that the deserializers of features and of labels have in common, besides their `streams`.
 
     Attributes:

@@ -8,7 +8,7 @@ import functools
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any, NamedTuple, get_args
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import num_threads
-from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, whole_number
+from cntkio.arguments import check_word, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     CHUNK_SIZE,
@@ -25,7 +25,6 @@ from cntkio.formats.contract import (
     Ahead,
     Corpus,
     CorpusInFiles,
-    Deserializer,
     Format,
     Index,
     Loaded,
@@ -34,9 +33,9 @@ from cntkio.formats.contract import (
     ReadingOptions,
     Utterances,
 )
-from cntkio.formats.corpus import filled_files, opened_corpus
+from cntkio.formats.corpus import FilesDeserializer, filled_files, opened_corpus
 from cntkio.formats.htk import window_of
-from cntkio.formats.htk.lists import Frames, decoded, repeated
+from cntkio.formats.htk.lists import Frames, decoded, repeated, words_for_utterances
 from cntkio.formats.htk.options import Unequal, size_of_window
 from cntkio.formats.kaldi.objects import (
     CLASSES,
@@ -55,11 +54,10 @@ from cntkio.formats.kaldi.objects import (
 from cntkio.formats.losses import Rounded, log_rounded, precision_that_keeps
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.pieces import read_corpus
-from cntkio.formats.report import first_few
-from cntkio.formats.table import Column, Keys, ListedFiles, SequenceTable, digest_of
+from cntkio.formats.table import Column, Keys, SequenceTable, digest_of, file_finder
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, shown, shown_files
+from cntkio.storage.names import FileNames, shown, shown_files
 from cntkio.storage.open_input import ahead, loads_at_once
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import MARK_INSIDE, Stamp, explained, sum_of_files
@@ -74,7 +72,7 @@ _ReadObjects = Callable[[Any, Objects], Any]
 
 @suggests_keywords
 @dataclasses.dataclass(eq=False)
-class KaldiDeserializer:
+class KaldiDeserializer(FilesDeserializer):
     """Matrices, vectors, alignments or maps of Kaldi: an archive (ark), a list (scp), or a text such as utt2spk.
 
     Each object is a sequence, whose key is the utterance. The corpus joins with others by it.
@@ -132,8 +130,7 @@ class KaldiDeserializer:
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
-        self.filename, self.remote = located("filename", self.filename, self.remote)
-        check_fields(self)
+        self.check_files()
         self.dtype = float_type("dtype", self.dtype)
         if self.content is not None:
             check_word("content", self.content, *get_args(Content))
@@ -145,15 +142,6 @@ class KaldiDeserializer:
             check_word("unequal_lengths", self.unequal_lengths, *get_args(Unequal))
         if self.broadcast and (any(self.context) or self.dtype == np.float64):
             raise ConfigError("broadcast excludes a context, and float64", key="broadcast")
-
-    @property
-    def label(self) -> str:
-        """Name of the files in messages."""
-        return shown_files(self.filename)
-
-    def parts(self) -> Sequence[Deserializer]:
-        """The deserializer itself."""
-        return (self,)
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         """Find the objects in the files; no values are read, except for text.
@@ -226,7 +214,10 @@ class _KaldiFormat(Format):
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
         stream = StreamInformation(self._stream(objects.kinds), 0, form, dtype, shape, options.defines_mb_size)
         settings = {"content": content, "max_sequence_length": options.max_sequence_length}
-        files, starts = ListedFiles([*map(shown, objects.paths)], objects.files), self._chunk_starts(objects, size)
+        files, starts = (
+            file_finder([*map(shown, objects.paths)], objects.files.__getitem__),
+            self._chunk_starts(objects, size),
+        )
         table = SequenceTable(Keys(objects.keys), objects.lengths, starts, options=settings, files=files)
         utterances = Utterances(
             can_lead=not options.broadcast,
@@ -289,10 +280,8 @@ class _KaldiFormat(Format):
             is_long = objects.lengths > longest
             keys = objects.keys[is_long]
             if len(keys):
-                utterances = "1 utterance is" if len(keys) == 1 else f"{len(keys)} utterances are"
-                what = f"{name}: {utterances} longer than {longest} frames, and left out: "
-                message = what + first_few(map(decoded, keys), len(keys))
-                self.report.log_together("utterance too long", len(keys), message)
+                what = words_for_utterances(keys, f"longer than {longest} frames, and left out")
+                self.report.log_together("utterance too long", len(keys), f"{name}: {what}")
             if is_long.all():
                 raise CorpusError(f"{name}: no utterance is left to read")
             objects = objects.only(~is_long)
@@ -484,9 +473,9 @@ class _KaldiFormat(Format):
 
     def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         objects: Objects = index.layout.objects
-        files, which = np.unique(objects.files[sequences], return_inverse=True)
-        paths = [shown(objects.paths[file]) for file in files.tolist()]
-        return PlacesInFiles(paths, which, objects.offsets[sequences].astype(np.int64))
+        assert index.table.files is not None
+        paths, which = index.table.files(sequences)
+        return PlacesInFiles(paths.tolist(), which, objects.offsets[sequences].astype(np.int64))
 
 
 def _read_rows(source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None) -> Any:

@@ -17,7 +17,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +62,7 @@ from cntkio.formats.mlf.entries import (
     scan_binary,
 )
 from cntkio.formats.report import EMPTY_FILE, NUM_IN_FULL, first_few
-from cntkio.formats.table import FileSpans, Keys, SequenceTable, digest_of
+from cntkio.formats.table import Keys, SequenceTable, digest_of, file_finder
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, path_in_list, shown, shown_files
 from cntkio.storage.open_input import open_stored, whole_text
@@ -83,9 +83,6 @@ class LabelOptions(UtteranceOptions):
     """
 
     as_class_ids: bool = False
-
-    def parts(self) -> Sequence[Self]:
-        return (self,)
 
     def _label_settings(self, streams: StreamDefs, *, cache_index: bool = False, **more: Any) -> LabelSettings:
         """Return the settings of the only stream; `stream_options` may ask for an index cache, too.
@@ -387,7 +384,7 @@ class MLFFormat(Format):
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
         stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
         chunk_starts = _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES)
-        files_of = FileSpans([shown(file.path) for file in files], layout.first_of_file)
+        files_of = file_finder([shown(file.path) for file in files], functools.partial(span_at, layout.first_of_file))
         table = SequenceTable(Keys(layout.keys), layout.lengths, chunk_starts, files=files_of)
         # The core's faults are in the order: sound, invalid, broken.
         is_broken = layout.faults > LAST_INVALID

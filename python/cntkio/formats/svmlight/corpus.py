@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial, reduce
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
-from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
+from cntkio.arguments import check_word, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Deserializer, Index, KeysOf, Opening, ReadingOptions
-from cntkio.formats.corpus import check_keys_of
+from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Index, KeysOf, Opening, ReadingOptions
+from cntkio.formats.corpus import FilesDeserializer
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts, options_of_texts
 from cntkio.formats.ctf.findings import WORDS, ParserFindings, advice_on_value
@@ -41,7 +41,7 @@ from cntkio.formats.pieces import read_corpus
 from cntkio.formats.report import EMPTY_FILE, WrongWord
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, shown_files
+from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import Beginning, open_stored
 from cntkio.storage.progress import announced
 from cntkio.storage.remote import Remote
@@ -56,7 +56,7 @@ _FEATURES, _LABEL, _QUERY = "features", "label", "qid"
 
 @suggests_keywords
 @dataclasses.dataclass(eq=False)
-class SvmlightDeserializer:
+class SvmlightDeserializer(FilesDeserializer):
     """A corpus in the svmlight (libsvm) text format: lines such as ``1 qid:3 2:0.5 7:1 # comment``.
 
     The streams are ``features`` (sparse), ``label`` (one value; or sparse, with several labels) and, with `query_id`,
@@ -119,9 +119,8 @@ class SvmlightDeserializer:
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
-        self.filename, self.remote = located("filename", self.filename, self.remote)
-        check_keys_of(self.keys)
-        check_fields(self, words={"cache_index": "verify", "zero_based": "auto"})
+        self.check_files({"cache_index": "verify", "zero_based": "auto"})
+        check_word("keys", self.keys, *get_args(KeysOf))
         self.dtype = float_type("dtype", self.dtype, or_whole=True)
         if self.label_dtype is not None:
             self.label_dtype = float_type("label_dtype", self.label_dtype, or_whole=True)
@@ -131,15 +130,6 @@ class SvmlightDeserializer:
         if self.num_labels is not None and not self.multilabel:
             raise ConfigError("num_labels needs multilabel=True", key="num_labels")
         whole_number("chunk_size_in_bytes", self.chunk_size_in_bytes, least=1)
-
-    @property
-    def label(self) -> str:
-        """Name of the files in messages."""
-        return shown_files(self.filename)
-
-    def parts(self) -> Sequence[Deserializer]:
-        """The deserializer itself."""
-        return (self,)
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files and index them, or load the indexes. Keys are numbers, whatever the other corpora have.
