@@ -2,11 +2,14 @@
 
 import json
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cntkio import Budget, CTFDeserializer, GlobalPartition, MinibatchSource, Partition, infer_streams
+from cntkio import Budget, CTFDeserializer, GlobalPartition, MinibatchSource, Partition, SequenceMixture, infer_streams
 from cntkio.cli import main
 from cntkio.cli.plan import DEALS
 from pyarrow import feather
@@ -259,3 +262,65 @@ def test_steps_are_a_ledger_without_the_keys_in_a_file(capsys: pytest.CaptureFix
     assert [row["key"] for row in late["delivered"]] == keys
     assert main(["explain", "--steps", "3", "a.ctf"]) == 2
     assert "expected two numbers, such as 100:110" in capsys.readouterr().err
+
+
+def mixture(weights: Mapping[str, Any], **options: Any) -> SequenceMixture:
+    parts = {
+        name: (MinibatchSource(CTFDeserializer(name, infer_streams("a.ctf"), chunk_size_in_bytes=1000)), weight)
+        for name, weight in weights.items()
+    }
+    return SequenceMixture(parts, stop="forever", **options)
+
+
+@pytest.mark.parametrize("between", ["linear", "steps"])
+def test_weights_make_the_files_one_mixture(between: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("b.ctf").write_bytes(corpus_text(LENGTHS[:40]))
+    setting = ["b.ctf", "--minibatch-size", "0:40,600:60", "--weights", "0:3,1,500:1,3", "--between", between]
+    more = ["--sweeps", "4", "--table", "a.json", "--html", "a.html", "--compare", "weights=9,1,window=2"]
+    found = planned(*setting, *more[:-2], capsys=capsys)
+    table, page = json.loads(Path("a.json").read_text()), Path("a.html").read_text()
+    with mixture({"a.ctf": {0: 3, 500: 1}, "b.ctf": {0: 1, 500: 3}}, between=between) as reader:
+        minibatches = [*islice(reader.minibatches(Budget(samples={0: 40, 600: 60}, between=between)), 100)]
+        # The position counts sequences, and a sweep has as many as both files.
+        num_steps, num_sequences = len(table["step"]), 4 * 240
+    assert num_sequences - 60 < table["position"][-1] == found["plans"][0]["num_left_out"] + sum(table["sequences"])
+    for name in ("a.ctf", "b.ctf"):
+        counts = [int((one.source_of_sequences == name).sum()) for one in minibatches[: num_steps - 1]]
+        assert table[f"sequences of {name}"][:-1] == counts and sum(counts) > 200
+        assert found["plans"][0]["components"][name] == sum(table[f"sequences of {name}"])
+        assert f"sequences of {name}, in % of a step" in page
+    step = planned(*setting, "--step", "3", capsys=capsys, verb="explain")
+    assert [row["key"] for row in step["delivered"]] == minibatches[3].keys_of_sequences.tolist()
+    files = [row["places"][0].rpartition(":")[0] for row in step["delivered"]]
+    assert files == minibatches[3].source_of_sequences.tolist()
+    where = planned(*setting, "--key", str(step["delivered"][0]["key"]), capsys=capsys, verb="explain")
+    assert 3 in where["steps"]
+    compared = planned(*setting, *more[-2:], capsys=capsys)["plans"][1]
+    assert compared["weights"] == {"0": [9, 1]} and compared["components"] == {"a.ctf": 216, "b.ctf": 24}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "3,x"], "'3,x' is not a weight for each FILE, such as 3,1, or a table such as 0:3,1,8000:1,1"),
+        (["--weights", "3,1,8:1,1"], "is not a weight for each FILE"),
+        (["--weights", "0:3,1,0:1,1"], "is not a weight for each FILE"),
+        (["--weights", "0:3,1,9:1"], "is not a weight for each FILE"),
+        (["--weights", "nan,1"], "is not a weight for each FILE"),
+        (["--weights", "3"], "found 1 weight at position 0; expected a weight for each of a.ctf, b.ctf"),
+        (["--weights", "0:3,1,2,5:1,1,1"], "found 3 weights at position 0"),
+        (["--weights", "3,0"], "the weight of 'b.ctf' is 0.0; expected a number above 0"),
+        (["--weights", "3,1", "--compare", "weights=2"], "found 1 weight at position 0"),
+        (["--weights", "3,1", "--compare", "weights=2;1"], "expected a weight for each corpus, such as 3,1"),
+        (["--compare", "weights=2,1"], "expected --weights, too"),
+        (["--weights", "3,1,1", "a.ctf"], "a.ctf is given twice"),
+        (["--weights", "3,1", "--truncation-length", "5"], "part 'a.ctf' of a mixture has truncation_length=5"),
+    ],
+)
+def test_weights_that_are_not_possible_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("b.ctf").write_bytes(corpus_text(LENGTHS[:40]))
+    with suppress(SystemExit):
+        assert main(["plan", "a.ctf", "b.ctf", *arguments]) == 2
+    assert message in capsys.readouterr().err

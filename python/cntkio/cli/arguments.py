@@ -22,7 +22,7 @@ from cntkio.cli.check import OUTPUT_FORMATS, check, rule
 from cntkio.cli.diff import diff
 from cntkio.cli.inspect import head, inspect, vocab
 from cntkio.cli.parsing import Parser, completion
-from cntkio.cli.plan import DEALS, explain, limit_of, plan
+from cntkio.cli.plan import DEALS, Shares, explain, limit_of, plan, weights_in
 from cntkio.formats.contract import KeysOf
 from cntkio.storage.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
@@ -180,17 +180,16 @@ def _add_plan(verb: _Verb) -> None:
     )  # fmt: skip
     _add_corpora(option)
     _add_setting(option)
-    option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
+    option("--compare", metavar="CHANGES", action="append", help="also plan with NAME=VALUE,...; may be repeated")
     option("--html", type=Path, help="also write a page with pictures")
     option("--svg", type=Path, help="also write the picture of the order")
     option("--table", type=Path, help="also write the steps: .json, .parquet or .arrow")
-    option("--sweeps", type=_positive, default=1, help="sweeps in the table (1)")
+    option("--sweeps", type=_positive, default=1, help="sweeps in the table, or of a mixture (1)")
 
 
 def _add_explain(verb: _Verb) -> None:
     option = verb(
         explain, "print which sequences a step delivers, or which steps deliver a sequence",
-        "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
         "cntkio explain --minibatch-size 256 --steps 7:9 examples/alice/train.ctf",
         "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
     )  # fmt: skip
@@ -219,12 +218,13 @@ def _add_setting(option: _Option) -> None:
     option("--rows", type=_limit, default=0, help="a budget: packed rows (0: not packed)")
     option("--row-length", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples of a row")
     option("--max-length", metavar="SAMPLES", type=_limit, default=0, help="a budget: drop longer sequences (0: none)")
-    meaning = "how a table goes from a value to the next (linear)"
-    option("--between", choices=("linear", "steps"), default="linear", help=meaning)
+    meaning = "from a value of a table to the next: linear or steps (linear)"
+    option("--between", metavar="HOW", choices=("linear", "steps"), default="linear", help=meaning)
     meaning = "attention: ranks get equal costs, with --deal global"
     option("--balance", metavar="KIND", choices=("attention",), default="", help=meaning)
     option("--cost", metavar="A:B", default="", help="with --balance: A a sample, B a squared length (0:1)")
     option("--leave-out", metavar="FILE[@P]", default="", help="leave out the keys in FILE, from position P on (0)")
+    option("--weights", metavar="W,...", type=_weights, default={}, help="mix the FILEs: 3,1 or 0:3,1,8000:1,1")
 
 
 def _add_config(verb: _Verb) -> None:
@@ -455,6 +455,14 @@ def _limit(text: str, least: int = 0) -> int | dict[int, int]:
         return _whole(text, least=least) if text.isdecimal() else limit_of(text)
     except ValueError:
         message = f"'{text}' is not a whole number, or a table such as 0:4096,10000:8192"
+        raise ArgumentTypeError(message) from None
+
+
+def _weights(text: str) -> Shares:
+    try:
+        return weights_in(text)
+    except ValueError:
+        message = f"'{text}' is not a weight for each FILE, such as 3,1, or a table such as 0:3,1,8000:1,1"
         raise ArgumentTypeError(message) from None
 
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from cntkio.arguments import did_you_mean
 from cntkio.cli.show import FINE, Facts, complain, described, file_facts, inputs_of, separated, write_page
-from cntkio.corpora import Described
+from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
+from cntkio.mixture import SequenceMixture
 from cntkio.source import ExplainedStep, Ledger, MinibatchSource, SourcePlan, sweeps_of
 from cntkio.survey.figures import OrderFigures, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
@@ -35,6 +37,10 @@ _LIMITS = ("minibatch_size", "padded", "rows", "max_length")  # options that may
 _TABLE_OF_LIMIT = re.compile(r"\d+:\d+(,\d+:\d+)*", re.ASCII)
 Amount: TypeAlias = int | dict[int, int]
 """A limit of a budget: a number, or a table of numbers by position. (docs/schedules.md)"""
+_WEIGHT = r"(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?"
+_WEIGHTS = re.compile(rf"{_WEIGHT}(,{_WEIGHT})*|\d+:{_WEIGHT}(,(\d+:)?{_WEIGHT})*", re.ASCII)
+Shares: TypeAlias = Mapping[int, tuple[float, ...]]
+"""The weights of the parts of a mixture, by position."""
 _ASKED = ("step", "steps", "position", "sequence_key")  # options of `explain` that exclude each other
 
 
@@ -56,6 +62,30 @@ def limit_of(text: str) -> Amount:
     return table
 
 
+def weights_in(text: str) -> Shares:
+    """Read a weight for each corpus such as ``3,1``, or a table such as ``0:3,1,8000:1,1``; else it is a `ValueError`.
+
+    Example:
+        >>> weights_in("3,1"), weights_in("0:3,1,8000:1,.5")
+        ({0: (3.0, 1.0)}, {0: (3.0, 1.0), 8000: (1.0, 0.5)})
+    """
+    if not _WEIGHTS.fullmatch(text):
+        raise ValueError(text)
+    table: dict[int, tuple[float, ...]] = {}
+    # A point begins with its position, and its weights follow.
+    for point in re.split(r",(?=\d+:)", text):
+        position, _, weights = point.rpartition(":")
+        if int(position or 0) in table:  # a position comes twice
+            raise ValueError(text)
+        table[int(position or 0)] = tuple(map(float, weights.split(",")))
+    if len({*map(len, table.values())}) > 1:
+        raise ValueError(text)
+    return table
+
+
+_READERS: dict[str, Callable[[str], Any]] = {**dict.fromkeys(_LIMITS, limit_of), "weights": weights_in}
+
+
 class Setting(NamedTuple):
     """Options of a plan, as on the command line. A limit of a budget may be a table by position.
 
@@ -74,6 +104,7 @@ class Setting(NamedTuple):
         cost: With `balance`, the cost of a sample and of the square of a length, as "1:2"; "": that of attention.
         order: Order in the window, as of a source.
         leave_out: A file of keys that are left out, perhaps with `@` and the position from which on; "": none.
+        weights: The weights by which the corpora are mixed, sequence by sequence; empty: each is planned by itself.
     """
 
     minibatch_size: Amount = 1024
@@ -92,6 +123,7 @@ class Setting(NamedTuple):
     cost: str = ""
     order: str = "cntk"
     leave_out: str = ""
+    weights: Shares = MappingProxyType({})
 
     @classmethod
     def of(cls, options: Namespace) -> Setting:
@@ -111,17 +143,20 @@ class Setting(NamedTuple):
                 hint = did_you_mean(field, self._fields)
                 raise ConfigError(f"--compare {change!r}: expected NAME=VALUE with one of {known}{hint}", key="compare")
             changes[field] = self._value(field, change, value.strip())
+            if field == "weights" and not self.weights:
+                raise ConfigError(f"--compare {change!r}: expected --weights, too", key="compare")
         return self._replace(**changes)
 
     def _value(self, field: str, change: str, text: str) -> Any:
         """Read the value of a field in a change."""
         if isinstance(getattr(self, field), str):
             return text
-        is_limit = field in _LIMITS
         with suppress(ValueError):
-            if is_limit or text.isdecimal():
-                return limit_of(text)
-        expected = "a whole number" + ", or a table such as 0:64,10000:256" * is_limit
+            if field in _READERS or text.isdecimal():
+                return _READERS.get(field, int)(text)
+        expected = "a whole number" + ", or a table such as 0:64,10000:256" * (field in _LIMITS)
+        if field == "weights":
+            expected = "a weight for each corpus, such as 3,1, or 0:3,1,8000:1,1"
         raise ConfigError(f"--compare {change!r}: expected {expected}", key="compare")
 
     def check(self) -> None:
@@ -146,7 +181,9 @@ class Setting(NamedTuple):
         # Without a limit of its own, a budget has that of the minibatch size.
         if (given or not isinstance(self.minibatch_size, int)) and not self.padded and not self.rows:
             given["samples"] = self.minibatch_size
-        if self.between != "linear":
+        # Weights have points of their own.
+        has_table = any(isinstance(getattr(self, name), dict) for name in _LIMITS)
+        if self.between != "linear" and (has_table or len(self.weights) < 2):
             given["between"] = self.between
         return Budget(**given) if given or not isinstance(self.minibatch_size, int) else self.minibatch_size
 
@@ -158,8 +195,30 @@ class Setting(NamedTuple):
             raise ConfigError(f"cost={self.cost}: {why}", key="cost") from None
         return linear, square
 
-    def open(self, one: Described, max_sweeps: int = INFINITELY_REPEAT) -> MinibatchSource:
-        """Open a source of a corpus."""
+    def open(self, corpora: Sequence[Described], num_sweeps: int = INFINITELY_REPEAT) -> MinibatchSource:
+        """Open a source of a corpus; or, with weights, of all corpora: its sweeps have as many sequences as they."""
+        if not self.weights:
+            return self._open_one(corpora[0], num_sweeps)
+        names = [_name(one) for one in corpora]
+        for position, weights in self.weights.items():
+            if len(weights) != len(names):
+                found = f"{counted(len(weights), 'weight')} at position {position}"
+                expected = f"a weight for each of {', '.join(names)}"
+                raise ConfigError(f"--weights: found {found}; expected {expected}", key="weights")
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"{name} is given twice; a mixture has each corpus once", key="file")
+        with ExitStack() as opened:
+            parts = {}
+            for index, (name, one) in enumerate(zip(names, corpora, strict=True)):
+                table = {position: weights[index] for position, weights in self.weights.items()}
+                parts[name] = opened.enter_context(self._open_one(one, INFINITELY_REPEAT)), table
+            mixture = SequenceMixture(parts, stop="forever", between=self.between)
+        if num_sweeps < INFINITELY_REPEAT:
+            mixture.begin_epoch(0, num_sweeps * mixture.num_sequences)
+        return mixture
+
+    def _open_one(self, one: Described, num_sweeps: int) -> MinibatchSource:
         options: dict[str, Any] = {"randomize": self.window != 0, "truncation_length": self.truncation_length}
         options["order"] = self.order
         if self.window:
@@ -168,7 +227,7 @@ class Setting(NamedTuple):
             path, _, position = self.leave_out.rpartition("@")
             is_named = bool(path) and position.isdecimal()
             options["leave_out"] = {int(position) if is_named else 0: path if is_named else self.leave_out}
-        return one.open(max_sweeps=max_sweeps, randomization_seed=self.seed, **options)
+        return one.open(max_sweeps=num_sweeps, randomization_seed=self.seed, **options)
 
     def plan(self, source: MinibatchSource, rank: int) -> SourcePlan:
         """Return the plan of a rank."""
@@ -185,8 +244,10 @@ class Setting(NamedTuple):
         longest = f", sequences of at most {_amount(self.max_length)} samples" * bool(self.max_length)
         pool = f", pools of {self.pool:,}" if self.pool else ""
         pool += f", equal cost ({self.balance}{f', {self.cost}' if self.cost else ''})" if self.balance else ""
+        points = [":".join(f"{weight:g}" for weight in weights) for weights in self.weights.values()]
+        mixed = f", weights {' to '.join(points)}" * bool(points)
         size = " and ".join(limits) or f"{_amount(self.minibatch_size)} samples"
-        return f"{size}{longest}{pool}, {window}{ranks}{truncated}"
+        return f"{size}{longest}{pool}, {window}{ranks}{truncated}{mixed}"
 
 
 def _amount(limit: Amount) -> str:
@@ -202,13 +263,13 @@ def plan(options: Namespace) -> int:
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
     if options.table is not None:
         _check_table(options)
-    for corpus in separated(options, _corpora(options)):
-        found = [_figures(one, corpus, options.sweeps) for one in settings]
+    for corpora in separated(options, _corpora(options)):
+        found = [_figures(one, corpora, options.sweeps) for one in settings]
         plans = [(one, of) for one, (of, _) in zip(settings, found, strict=True)]
-        facts, about = file_facts(corpus.input, corpus.section), found[0][1]
+        facts, about = _facts(corpora), found[0][1]
         facts.add_all(about)
         # A plan counts chunks, not bytes, so bytes are estimates with the mean size of a chunk.
-        chunk_bytes = corpus.input.size / max(about["chunks"], 1)
+        chunk_bytes = sum(corpus.input.size for corpus in corpora) / max(about["chunks"], 1)
         columns = [_texts(one, of, chunk_bytes) for one, of in plans]
         for name in (name for name in columns[0] if any(column[name] for column in columns)):
             for index, column in enumerate(columns):
@@ -216,8 +277,8 @@ def plan(options: Namespace) -> int:
         facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, of in plans])
         facts.show(as_json=options.json)
         if options.table is not None:
-            _write_table(options, settings[0], corpus)
-        shown.append((corpus.input.name, [(one.text(), of) for one, of in plans]))
+            _write_table(options, settings[0], corpora)
+        shown.append((", ".join(corpus.input.name for corpus in corpora), [(one.text(), of) for one, of in plans]))
     if options.html is not None:
         write_page(options, options.html, order_page(shown))
     if options.svg is not None and shown:
@@ -238,47 +299,69 @@ def explain(options: Namespace) -> int:
         raise ConfigError(f"{' and '.join(asked)} exclude each other; expected one of them", key="step")
     if not asked:
         raise ConfigError("nothing to explain; expected --step, --steps, --position or --key", key="step")
-    for corpus in separated(options, _corpora(options)):
-        _explain(options, setting, corpus)
+    for corpora in separated(options, _corpora(options)):
+        _explain(options, setting, corpora)
     return FINE
 
 
-def _corpora(options: Namespace) -> Iterator[Described]:
+def _corpora(options: Namespace) -> Iterator[list[Described]]:
+    """Yield each corpus by itself or, with weights, all corpora together."""
     with inputs_of(options) as files:
-        for file in files:
-            # Only the index is needed: a guess of the streams is enough, and the cache saves the pass of the next call.
-            for corpus in described(options, file, cache_index=True, guesses_streams=True):
-                if corpus.open_labels is not None:
-                    advice = f"cntkio plan LIST.scp --labels {file.name}"
-                    raise ConfigError(f"{file.name} has only labels; a plan also needs the features: {advice}")
-                yield corpus
+        found = (corpus for file in files for corpus in _corpora_in(options, file))
+        yield from [[*found]] if options.weights else ([corpus] for corpus in found)
 
 
-def _figures(setting: Setting, corpus: Described, num_sweeps: int) -> tuple[OrderFigures, dict[str, int]]:
-    """Return the figures of a sweep, with the limits that change in several sweeps, and facts about the corpus."""
+def _corpora_in(options: Namespace, file: Input) -> Iterator[Described]:
+    # Only the index is needed: a guess of the streams is enough, and the cache saves the pass of the next call.
+    for corpus in described(options, file, cache_index=True, guesses_streams=True):
+        if corpus.open_labels is not None:
+            advice = f"cntkio plan LIST.scp --labels {file.name}"
+            raise ConfigError(f"{file.name} has only labels; a plan also needs the features: {advice}")
+        yield corpus
+
+
+def _name(corpus: Described) -> str:
+    return f"{corpus.input.name} {corpus.section}".strip()
+
+
+def _facts(corpora: Sequence[Described]) -> Facts:
+    if len(corpora) == 1:
+        return file_facts(corpora[0].input, corpora[0].section)
+    names, facts = [_name(corpus) for corpus in corpora], Facts()
+    facts.add("files", names, ", ".join(names))
+    return facts
+
+
+def _figures(setting: Setting, corpora: Sequence[Described], num_sweeps: int) -> tuple[OrderFigures, dict[str, int]]:
+    """Return the figures of a sweep, with the limits that change in several sweeps, and facts about the corpora.
+
+    With weights, the figures are about all sweeps.
+    """
     size, limits = setting.size(), dict[str, Any]()
     if isinstance(size, Budget) and size.schedules:
-        with setting.open(corpus, max_sweeps=num_sweeps) as source:
+        with setting.open(corpora, num_sweeps) as source:
             limits = dict(setting.plan(source, 0).steps(_ALL_STEPS).limits)
-    with setting.open(corpus, max_sweeps=1) as source:
-        sweeps = sweeps_of([setting.plan(source, rank) for rank in range(setting.ranks)])
+    passed, num_steps = (num_sweeps, _ALL_STEPS) if setting.weights else (1, None)
+    with setting.open(corpora, passed) as source:
+        sweeps = sweeps_of([setting.plan(source, rank) for rank in range(setting.ranks)], num_steps)
         facts = {"sequences": source.num_sequences, "samples": source.num_samples, "chunks": source.num_chunks}
         rows = max((sweep.steps for sweep in sweeps), key=len).limits.get("rows", setting.rows)
-        return order_figures(sweeps, source.num_sequences, np.asarray(rows) * setting.row_length, limits), facts
+        num_cells = np.asarray(rows) * setting.row_length
+        return order_figures(sweeps, source.num_sequences, num_cells, limits, num_sweeps=passed), facts
 
 
 def _check_table(options: Namespace) -> None:
     """Refuse a table that could not be written, before the plan is made."""
-    if len(options.file) > 1 or options.compare:
+    if (len(options.file) > 1 and not options.weights) or options.compare:
         raise ConfigError("--table has the steps of one corpus and one setting; leave out --compare", key="table")
     if options.table.suffix.lower() not in _TABLES:
         expected = f"a name that ends with {', '.join(_TABLES)}"
         raise ConfigError(f"--table {options.table}: expected {expected}", key="table")
 
 
-def _write_table(options: Namespace, setting: Setting, corpus: Described) -> None:
+def _write_table(options: Namespace, setting: Setting, corpora: Sequence[Described]) -> None:
     """Write the steps of all ranks, in the format that the name of the file says."""
-    with setting.open(corpus, max_sweeps=options.sweeps) as source:
+    with setting.open(corpora, options.sweeps) as source:
         of_ranks = [setting.plan(source, rank).steps(_ALL_STEPS).columns() for rank in range(setting.ranks)]
     ranks = np.repeat(np.arange(setting.ranks), [len(of_rank["step"]) for of_rank in of_ranks])
     columns = {name: np.concatenate([of_rank[name] for of_rank in of_ranks]) for name in of_ranks[0]}
@@ -316,6 +399,7 @@ def _texts(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[st
         "a step": f"{samples} samples, {number(found.sequences_of_a_step)} sequences on average",
         "samples of a step": histogram_line(sizes) if sizes and sizes.lowest != sizes.highest else samples,
         "left out": f"{counted(found.num_left_out, 'sequence')} of the sweep" if setting.max_length else "",
+        "parts": ", ".join(_part(name, count, found) for name, count in found.components.items()),
         "padding": f"{100 * found.padding:.1f} %",
         "ranks wait": f"{100 * found.waiting:.1f} % of the time, {100 * found.lost:.1f} % of that of attention",
         "in memory": memory,
@@ -324,16 +408,22 @@ def _texts(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[st
     }
 
 
+def _part(name: str, count: int, found: OrderFigures) -> str:
+    share = count / max(sum(found.components.values()), 1)
+    return f"{name} {counted(count, 'sequence')} ({100 * share:.1f} %)"
+
+
 def _megabytes(num_bytes: float) -> str:
     return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 1e5 else f"{num_bytes:,.0f} bytes"
 
 
-def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
-    with setting.open(corpus) as source:
-        plan = setting.plan(source, options.rank)
-        facts = file_facts(corpus.input, corpus.section)
+def _explain(options: Namespace, setting: Setting, corpora: Sequence[Described]) -> None:
+    # Parts of a mixture end their sweeps apart, so a sweep of all is an epoch.
+    searched = (1, _ALL_STEPS) if setting.weights and options.sequence_key is not None else (INFINITELY_REPEAT, None)
+    with setting.open(corpora, searched[0]) as source:
+        plan, facts = setting.plan(source, options.rank), _facts(corpora)
         if options.sequence_key is not None:
-            steps = plan.where(options.sequence_key)
+            steps = plan.where(options.sequence_key, searched[1])
             facts.add("key", options.sequence_key)
             listed = ", ".join(f"{step:,}" for step in steps)
             facts.add("steps", steps, listed or "none of this rank in the first sweep")
@@ -342,7 +432,8 @@ def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
         else:
             explained = plan.explain(options.step, position=options.position)
             facts.add("step", explained.step)
-            facts.add("position", explained.position, f"{explained.position:,} samples, after the step")
+            unit = "sequences" if setting.weights else "samples"
+            facts.add("position", explained.position, f"{explained.position:,} {unit}, after the step")
             facts.add_all({"sequences": len(explained.keys), "samples": int(explained.num_samples.sum())})
             _add_delivered(facts, explained)
         facts.show(as_json=options.json)

@@ -573,8 +573,8 @@ class SourcePlan(Displayed):
         return np.zeros(len(sequences), np.int64), self._arrangement.table.lengths[sequences].astype(np.int64)
 
 
-def sweeps_of(plans: Sequence[SourcePlan]) -> list[PlannedSweep]:
-    """Return the sweep of each of some plans of one source, which compute the order of the sweep together.
+def sweeps_of(plans: Sequence[SourcePlan], num_steps: int | None = None) -> list[PlannedSweep]:
+    """Return the sweep, or a number of steps, of each of some plans of one source, which compute its order together.
 
     Raises:
         CorpusError: See `SourcePlan.sweep`.
@@ -585,7 +585,7 @@ def sweeps_of(plans: Sequence[SourcePlan]) -> list[PlannedSweep]:
     for plan in plans:
         timeline.go_back(begin)
         # Held at its beginning, the order of the sweep is computed once for all plans.
-        sweeps.append(plan._walk(timeline, None, begin if len(plans) > 1 else None))
+        sweeps.append(plan._walk(timeline, num_steps, begin if len(plans) > 1 else None))
     return sweeps
 
 

@@ -368,11 +368,13 @@ class CourseFigures(NamedTuple):
         filled: Share of the arrays of all ranks that has samples.
         mean_cost: Cost of a rank.
         most_cost: Cost of the rank with the highest cost.
+        shares: Share of the sequences of each part of a mixture, by its name.
     """
 
     filled: npt.NDArray[np.float64]
     mean_cost: npt.NDArray[np.float64]
     most_cost: npt.NDArray[np.float64]
+    shares: Mapping[str, npt.NDArray[np.float64]]
 
 
 class OrderFigures(NamedTuple):
@@ -389,6 +391,7 @@ class OrderFigures(NamedTuple):
         num_loads: Number of chunks that all ranks load.
         shuffling: Mean distance in the data of neighbours in the order, as a share of the mean of a full shuffle.
         num_left_out: Sequences that no rank delivers.
+        components: Delivered sequences of each part of a mixture, by its name.
         sizes: Histogram of the samples of a step.
         map: Number of sequences in each part of the data (rows) and of the sweep (columns), for the first rank.
         course: Figures of the parts of the sweep.
@@ -405,6 +408,7 @@ class OrderFigures(NamedTuple):
     num_loads: int
     shuffling: float
     num_left_out: int
+    components: Mapping[str, int]
     sizes: Histogram | None
     map: npt.NDArray[np.int64]
     course: CourseFigures
@@ -416,12 +420,14 @@ def order_figures(
     num_sequences: int,
     num_cells: int | npt.NDArray[np.int64] = 0,
     limits: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
+    num_sweeps: int = 1,
 ) -> OrderFigures:
     """Return the figures of a sweep, which consists of the sweeps of the ranks.
 
     Args:
         num_cells: Cells of the packed rows of a step of all ranks, or of each step; 0: minibatches are padded.
         limits: The limits of a run that change, as in `cntkio.PlannedSteps`.
+        num_sweeps: Sweeps that the steps go through.
 
     Example:
         >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
@@ -441,11 +447,13 @@ def order_figures(
     if np.any(num_cells):
         areas[:] = num_cells / len(steps)
     most_chunks = max(int(one.num_chunks.max(initial=0)) for one in steps)
+    parts = {name: _by_rank([one.components[name] for one in steps]).sum(axis=0) for name in steps[0].components}
     return OrderFigures(
         areas.shape[1], means[0], means[1], 1 - int(num_samples.sum()) / max(float(areas.sum()), 1), _waiting(areas),
         _waiting(costs), most_chunks, sum(rank.num_loads for rank in ranks), _shuffling(ranks, num_sequences),
-        max(num_sequences - int(sequences.sum()), 0), Histogram.of(num_samples),
-        _map(ranks[0].sequences, num_sequences), _course(areas, samples, costs),
+        max(num_sequences * num_sweeps - int(sequences.sum()), 0),
+        {name: int(counts.sum()) for name, counts in parts.items()}, Histogram.of(num_samples),
+        _map(ranks[0].sequences, num_sequences), _course(areas, samples, costs, parts),
         {name: values[_starts(len(values))] for name, values in limits.items()},
     )  # fmt: skip
 
@@ -470,11 +478,12 @@ def _starts(num_steps: int) -> npt.NDArray[np.int64]:
 
 
 def _course(
-    areas: npt.NDArray[np.float64], samples: npt.NDArray[np.float64], costs: npt.NDArray[np.float64]
-) -> CourseFigures:
+    areas: npt.NDArray[np.float64], samples: npt.NDArray[np.float64], costs: npt.NDArray[np.float64],
+    parts: Mapping[str, npt.NDArray[np.float64]],
+) -> CourseFigures:  # fmt: skip
     num_steps = areas.shape[1]
     if not num_steps:
-        return CourseFigures(*(np.zeros(0) for _ in CourseFigures._fields))
+        return CourseFigures(np.zeros(0), np.zeros(0), np.zeros(0), {})
     starts = _starts(num_steps)
     counts = np.diff(np.append(starts, num_steps))
 
@@ -483,7 +492,9 @@ def _course(
         return found
 
     filled = means(samples.sum(axis=0)) / np.maximum(means(areas.sum(axis=0)), 1)
-    return CourseFigures(filled, means(costs.mean(axis=0)), means(costs.max(axis=0)))
+    all_parts = np.maximum(means(np.sum([*parts.values()], axis=0)), 1e-9) if parts else 1
+    shares = {name: means(counts) / all_parts for name, counts in parts.items()}
+    return CourseFigures(filled, means(costs.mean(axis=0)), means(costs.max(axis=0)), shares)
 
 
 def _shuffling(ranks: Sequence[PlannedSweep], num_sequences: int) -> float:

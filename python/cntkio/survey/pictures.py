@@ -167,6 +167,10 @@ def _course(figures: OrderFigures) -> str:
     mean, most = ([round(cost / unit) for cost in costs.tolist()] for costs in (found.mean_cost, found.most_cost))
     drawing = _columns(mean, labels, most)
     shown += _figure(drawing, "cost of a step in %: of the mean rank (blue), and of the dearest rank (orange)")
+    for name, shares in found.shares.items():
+        # Equal scales, so that the parts can be compared.
+        drawing = _columns([round(100 * share) for share in shares.tolist()], labels, most=100)
+        shown += _figure(drawing, f"sequences of {name}, in % of a step")
     for name, values in figures.limits.items():
         ends = ["first step", *[""] * (len(values) - 2), "last step"][: len(values)]
         shown += _figure(_columns(values.tolist(), ends), f"limit of {name}, over all planned sweeps")
@@ -276,9 +280,12 @@ def _histogram(found: Histogram) -> str:
     return _columns(counts, labels)
 
 
-def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int] = ()) -> str:
-    """Draw columns with labels below; `second` draws a second column next to each column."""
-    most = max((*counts, *second), default=0) or 1
+def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int] = (), most: int = 0) -> str:
+    """Draw columns with labels below; `second` draws a second column next to each column.
+
+    The full height is `most`; 0: the largest count.
+    """
+    most = most or max((*counts, *second), default=0) or 1
     step = _WIDTH / max(len(counts), 1)
     width = step * (0.46 if second else 0.86)
     has_counts = _fit([f"{count:,}" for count in (*counts, *second)], width)
