@@ -66,7 +66,7 @@ from cntkio.storage.names import FileNames, located, shown_files
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import MOST_SUMMED, changed_in_use
-from cntkio.streams import places_among
+from cntkio.streams import StreamInformation, places_among
 
 KEYS_OF_A_FILE = 10**12
 """With keys per file, the keys of each file begin at a multiple of this number."""
@@ -354,7 +354,7 @@ class Concatenation(Corpus):
         self.corpora, self._names = corpora, names
         indexes = [corpus.index for corpus in corpora]
         tables = [index.table for index in indexes]
-        self._orders = [order_of_streams(indexes[0], index) for index in indexes]
+        self._orders = [order_of_streams(indexes[0][:2], index[:2]) for index in indexes]
         self.first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
         self.first_chunks = np.cumsum([0, *(table.num_chunks for table in tables)])
         # The first start of a corpus is the last start of the corpus before, so it is left out.
@@ -478,20 +478,24 @@ class Concatenation(Corpus):
             corpus.close()
 
 
-def order_of_streams(first: Index, index: Index) -> list[int] | None:
+NamedStreams: TypeAlias = tuple[str, Sequence[StreamInformation]]
+"""The name of a corpus or of a source, and its streams."""
+
+
+def order_of_streams(first: NamedStreams, other: NamedStreams) -> list[int] | None:
     """Return where the streams of the first corpus are in another corpus; None: in the same places.
 
     Raises:
         ConfigError: The corpora have different streams.
     """
-    if index.streams == first.streams:
+    if other[1] == first[1]:
         return None
-    places = places_among(first.streams, index.streams)
+    places = places_among(first[1], other[1])
     if places is not None:
         return places
-    own, others = (", ".join(f"{info.name!r}: {info.form}" for info in of.streams) for of in (index, first))
-    found = f"its streams are {own}, but the streams of {first.name} are {others}"
-    raise ConfigError(f"{index.name}: {found}; expected the same streams", key="streams")
+    own, others = (", ".join(f"{info.name!r}: {info.form}" for info in streams) for _, streams in (other, first))
+    found = f"its streams are {own}, but the streams of {first[0]} are {others}"
+    raise ConfigError(f"{other[0]}: {found}; expected the same streams", key="streams")
 
 
 # -------------------------------------------------------------------------------------------------------- several files
@@ -583,7 +587,7 @@ def opened_corpus(
         def opened_file(numbered: tuple[int, Job[_Opened]]) -> int:
             number, job = numbered
             corpora.append(FileCorpus(paths[number], job.result(), files, keeps_data=keeps_data))
-            order_of_streams(corpora[0].index, corpora[-1].index)
+            order_of_streams(corpora[0].index[:2], corpora[-1].index[:2])
             files.close_others()
             return number
 

@@ -20,12 +20,13 @@ from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Deserializer
+from cntkio.formats.corpus import order_of_streams
 from cntkio.minibatch import Minibatch, Results
 from cntkio.source import MinibatchSource
-from cntkio.source.checkpoint import changing, difference
+from cntkio.source.checkpoint import CONSTANT, changing, difference
 from cntkio.source.pipeline import DeliveredCounts
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, require_few_steps
-from cntkio.streams import StreamInformation, StreamsByName, places_among
+from cntkio.streams import StreamInformation, StreamsByName
 from cntkio.timeline import WHOLE, GlobalPartition, Partition, Size
 from cntkio.timeline.fields import damaged, is_same, items, whole
 from cntkio.timeline.partition import checked_partition
@@ -92,7 +93,7 @@ class Mixture(Displayed, StreamsByName):
         self._own = self._weights = weights_of(parts, stop, between)
         self.stop = stop
         self.sources: dict[str, MinibatchSource] = {}
-        self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
+        self._share = (WHOLE, WHOLE)  # the partition of the last read, and the partition of all of its workers
         # A read that began: its part, what the part had delivered before, and the position before the step.
         self._reading: tuple[str, DeliveredCounts, _Position] | None = None
         self._lock = ForkLock()  # taken by a `with` statement in each method that uses the position
@@ -102,21 +103,14 @@ class Mixture(Displayed, StreamsByName):
                 self.sources[name] = source if isinstance(source, MinibatchSource) else MinibatchSource(source)
                 if self.sources[name] is not source:
                     opened.callback(self.sources[name].close)
-            self._at = _Position(0, dict.fromkeys(self.sources, 0))
+            self._at = _Position(State(0), dict.fromkeys(self.sources, 0))
             self._check_sources()
             opened.pop_all()
 
     def _check_sources(self) -> None:
-        (first, of_first), *others = ((name, source.stream_infos()) for name, source in self.sources.items())
-        self._in_other_order = set()
-        for name, streams in others:
-            places = places_among(of_first, streams)
-            if places is None:
-                texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
-                found = f"{first!r} has {texts[0]}, and {name!r} has {texts[1]}"
-                raise ConfigError(f"the parts of a mixture have the same streams, but {found}", key="parts")
-            if places != list(range(len(places))):
-                self._in_other_order.add(name)
+        streams = [(f"part {name!r}", source.stream_infos()) for name, source in self.sources.items()]
+        orders = [order_of_streams(streams[0], of_part) for of_part in streams]
+        self._in_other_order = {name for name, order in zip(self.sources, orders, strict=True) if order is not None}
         for name, source in self.sources.items():
             if not source.is_infinite():
                 advice = f"leave out max_samples and max_sweeps, because stop={self.stop!r} decides when a mixture ends"
@@ -159,7 +153,7 @@ class Mixture(Displayed, StreamsByName):
         weights = self._weights
         if whole_number("step", step) < weights.first:
             raise ConfigError(f"step is {step}, but the weights changed at step {weights.first}", key="step")
-        return weights.names[weights.component(step)]
+        return weights.name_at(step)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -176,18 +170,15 @@ class Mixture(Displayed, StreamsByName):
         """
         with self._lock.inner:
             at = self._position()
-            if self._turn[0] is not partition:
-                turn = _turn_of(checked_partition(partition))
-                self._require_data(turn[2])
-                self._turn = (partition, *turn)
-            _, worker, num_workers, share = self._turn
-            # The turns of the same worker continue.
-            is_new = at.settings is None or _turn_of(at.settings[1])[:2] != (worker, num_workers)
-            steps_to_pass = worker if is_new else at.steps_to_pass
-            at = at._replace(settings=(minibatch_size_in_samples, partition), steps_to_pass=steps_to_pass)
+            if self._share[0] is not partition:
+                share = _of_all_workers(checked_partition(partition))
+                self._require_data(share)
+                self._share = (partition, share)
+            share = self._share[1]
+            at = at.in_turns_of(minibatch_size_in_samples, partition)
             while not self._ends_at(at):
-                name = self._weights.names[self._weights.component(at.step)]
-                source, is_own = self.sources[name], not at.steps_to_pass
+                name = self._weights.name_at(at.step)
+                source, is_own = self.sources[name], not at.own.rounds_to_pass
                 # Noted before the read, so that `_position` can count a read that was interrupted after it delivered.
                 self._reading = (name, source.delivered, at)
                 minibatch = source.read(minibatch_size_in_samples, share)
@@ -225,7 +216,7 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             ConfigError: The order of a source is not known without its data, or the partition has several workers.
         """
-        if _turn_of(checked_partition(partition))[1] > 1:
+        if _of_all_workers(checked_partition(partition)) != partition:
             raise ConfigError("a Mixture plans for all workers together: leave out num_workers", key="partition")
         self._require_data(partition)
         size = minibatch_size_in_samples
@@ -292,21 +283,17 @@ class Mixture(Displayed, StreamsByName):
         with self._lock.inner:
             at, weights = self._position(), self._weights
             states = {name: source.state_dict() for name, source in self.sources.items()}
-        settings, data, content, order = (
-            {name: state[key] for name, state in states.items()} for key in ("settings", "data", "content", "order")
-        )
+        fixed = {key: {name: state[key] for name, state in states.items()} for key in CONSTANT}
         # A `MinibatchDataset` compares these two among the ranks, as it does for a source.
-        digests = [of_one["digest"] for of_one in order.values()]
-        deserializers = [described for of_one in order.values() for described in of_one["deserializers"]]
-        own = State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json()
-        own |= {"names": list(weights.names), "weights": weights.to_json()}
+        digests = [of_one["digest"] for of_one in fixed["order"].values()]
+        deserializers = [described for of_one in fixed["order"].values() for described in of_one["deserializers"]]
+        own = {**at.own.to_json(), "names": list(weights.names), "weights": weights.to_json()}
         parts = {name: {"version": state["version"], **changing(state)} for name, state in states.items()}
         return {
+            **fixed,
             "version": _STATE_VERSION,
-            "settings": {"stop": self.stop, "parts": settings},
-            "data": data,
-            "content": content,
-            "order": {"digest": digests, "deserializers": deserializers, "parts": order},
+            "settings": {"stop": self.stop, "parts": fixed["settings"]},
+            "order": {"digest": digests, "deserializers": deserializers, "parts": fixed["order"]},
             "timeline": {**own, "num_sweeps": dict(at.num_sweeps), "parts": parts},
         }
 
@@ -342,22 +329,19 @@ class Mixture(Displayed, StreamsByName):
 
     def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, Weights, dict[str, Any]]:
         """Return the position, the weights, and the states of the parts."""
-        fields: list[Any] = [None] * 3
-        if isinstance(state, Mapping):
-            fields = [state.get(name) for name in ("timeline", "settings", "order")]
-        timeline, settings, order = fields
-        are_mappings = isinstance(timeline, Mapping) and isinstance(settings, Mapping)
+        fields = state if isinstance(state, Mapping) else {}
+        timeline, settings, order = (
+            field if isinstance(field := fields.get(name), Mapping) else {}
+            for name in ("timeline", "settings", "order")
+        )
         # The state of a source has the same version, but no counts of sweeps.
-        if not are_mappings or not is_same(state.get("version"), _STATE_VERSION) or "num_sweeps" not in timeline:
+        if not settings or not is_same(fields.get("version"), _STATE_VERSION) or "num_sweeps" not in timeline:
             raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
         num_sweeps, changed = (self._of_parts(timeline.get(key)) for key in ("num_sweeps", "parts"))
-        fixed = {
-            "settings": self._of_parts(settings.get("parts")),
-            "data": self._of_parts(state.get("data")),
-            "order": self._of_parts(order.get("parts") if isinstance(order, Mapping) else None),
-            # A state of an earlier version has none.
-            "content": self._of_parts(state.get("content", {name: [] for name in self._weights.names})),
-        }
+        # A state of an earlier version has no content.
+        fixed = {"content": {name: [] for name in self.sources}, **fields}
+        fixed |= {"settings": settings.get("parts"), "order": order.get("parts")}
+        of_parts = {key: self._of_parts(fixed.get(key)) for key in CONSTANT if key != "version"}
         if not is_same(settings.get("stop"), self.stop):
             raise _misfit("stop", settings.get("stop"), self.stop)
         own = State.from_json(timeline)
@@ -367,8 +351,8 @@ class Mixture(Displayed, StreamsByName):
         for part in changed.values():
             if not isinstance(part, Mapping):
                 raise damaged("parts", part, "the states of the parts")
-        parts = {name: {**part, **{key: of[name] for key, of in fixed.items()}} for name, part in changed.items()}
-        at = _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass)
+        parts = {name: {**part, **{key: of[name] for key, of in of_parts.items()}} for name, part in changed.items()}
+        at = _Position(State(own.position, own.settings, rounds_to_pass=own.rounds_to_pass), num_sweeps)
         return at, self._saved_weights(timeline, own.position), parts
 
     def _saved_weights(self, timeline: Mapping[str, Any], position: int) -> Weights:
@@ -414,23 +398,32 @@ class _Position(NamedTuple):
     """A point between two steps of a mixture.
 
     Attributes:
-        step: Number of the next step.
+        own: The number of the next step, size and partition of the last read, and the steps of other workers before the
+            next of this worker, as the state of a timeline has them.
         num_sweeps: Sweeps that each part has finished.
-        settings: Size and partition of the last read; None: before the first read.
-        steps_to_pass: Steps of other workers before the next step of this worker.
     """
 
-    step: int
+    own: State
     num_sweeps: Mapping[str, int]
-    settings: tuple[Size, Partition] | None = None
-    steps_to_pass: int = 0
+
+    @property
+    def step(self) -> int:
+        return self.own.position
+
+    def in_turns_of(self, size: Size, partition: Partition) -> _Position:
+        """Return this position for reads of a size and a partition. The turns of the same worker continue."""
+        settings, turns = self.own.settings, partition.of_workers or (0, 1)
+        is_new = settings is None or (settings[1].of_workers or (0, 1)) != turns
+        to_pass = turns[0] if is_new else self.own.rounds_to_pass
+        return self._replace(own=self.own._replace(settings=(size, partition), rounds_to_pass=to_pass))
 
     def after(self, name: str, num_sweeps: int) -> _Position:
         """Return the position after a step that read a part, which then finished a number of sweeps."""
-        passed = {**self.num_sweeps, name: self.num_sweeps[name] + num_sweeps}
-        num_workers = 1 if self.settings is None else _turn_of(self.settings[1])[1]
+        own, passed = self.own, {**self.num_sweeps, name: self.num_sweeps[name] + num_sweeps}
+        _, num_workers = (None if own.settings is None else own.settings[1].of_workers) or (0, 1)
         # After this worker's own step (0), the steps of all others come before its next.
-        return _Position(self.step + 1, passed, self.settings, (self.steps_to_pass or num_workers) - 1)
+        to_pass = (own.rounds_to_pass or num_workers) - 1
+        return _Position(own._replace(position=own.position + 1, rounds_to_pass=to_pass), passed)
 
 
 class MixturePlan(Displayed):
@@ -478,13 +471,6 @@ class MixturePlan(Displayed):
         # The steps are joined part by part, and sorted by their place in the mixture.
         places = [np.flatnonzero(parts == part)[: len(steps)] for part, steps in enumerate(of_parts)]
         joined = np.concatenate(places)
-        order = np.argsort(joined)
-        names = [field.name for field in dataclasses.fields(PlannedSteps) if not field.kw_only]
-        columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
-        # All parts are read by one size.
-        limits = {
-            name: np.concatenate([steps.limits[name] for steps in of_parts])[order] for name in of_parts[0].limits
-        }
         # If a part has too few steps, the mixture ends before the first of these steps, or has an error there.
         missing = int(np.setdiff1d(np.arange(num_steps + 1), joined)[0])
         end = num_steps + 1
@@ -497,13 +483,9 @@ class MixturePlan(Displayed):
         if end > missing < num_steps:
             raise _without_data(list(self._plans)[int(parts[missing])])
         last = min(end, missing)
-        of_steps = parts[joined[order]]
-        components = {
-            name: (columns["num_sequences"] * (of_steps == part))[:last] for part, name in enumerate(self._plans)
-        }
-        limits = {name: values[:last] for name, values in limits.items()}
-        found = {name: column[:last] for name, column in columns.items()}
-        return PlannedSteps(**found, components=components, limits=limits)
+        found = PlannedSteps.joined(of_parts, np.argsort(joined)[:last])
+        components = {name: found.num_sequences * (parts[:last] == part) for part, name in enumerate(self._plans)}
+        return dataclasses.replace(found, components=components)
 
     def explain(self, step: int) -> ExplainedStep:
         """Return the sequences of a step. It has the number of the step in its part, and the position in its part.
@@ -521,14 +503,14 @@ class MixturePlan(Displayed):
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""
-        return self._weights.names[self._weights.component(self._first + whole_number("step", step, least=0))]
+        return self._weights.name_at(self._first + whole_number("step", step, least=0))
 
 
-def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
-    """Return the worker of a partition that reads, the number of its workers, and the partition of all of them."""
+def _of_all_workers(partition: Partition) -> Partition:
+    """Return the partition whose steps the workers of a partition take in turn."""
     if isinstance(partition, GlobalPartition) and partition.num_workers > 1:
-        return partition.worker, partition.num_workers, dataclasses.replace(partition, worker=0, num_workers=1)
-    return 0, 1, partition
+        return dataclasses.replace(partition, worker=0, num_workers=1)
+    return partition
 
 
 def _without_data(name: str, share: Partition | None = None, num_chunks: int = 0) -> ConfigError:

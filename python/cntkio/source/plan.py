@@ -111,6 +111,14 @@ class PlannedSteps(Displayed):
     components: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict, kw_only=True)
     limits: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict, kw_only=True)
 
+    @classmethod
+    def joined(cls, several: Sequence[PlannedSteps], order: _Indices) -> PlannedSteps:
+        """Return steps of several plans of one size, in an order of all of them, without the `components`."""
+        names = [field.name for field in dataclasses.fields(cls) if not field.kw_only]
+        columns = (np.concatenate([getattr(steps, name) for steps in several])[order] for name in names)
+        limits = {name: np.concatenate([steps.limits[name] for steps in several])[order] for name in several[0].limits}
+        return cls(*columns, limits=limits)
+
     def __len__(self) -> int:
         return len(self.positions)
 

@@ -188,6 +188,10 @@ class Weights:
         first = int(self._blocks[0][self._block_at(position)])
         return int(turns_of(self.counts_at(position))[(position - first) % NUM_TURNS])
 
+    def name_at(self, position: int) -> str:
+        """Return the name of the component that has the turn at a position."""
+        return self.names[self.component(position)]
+
     def components(self, begin: int, end: int) -> _Integers:
         """Return the component at each position from `begin` to before `end`."""
         firsts = self._blocks[0]
