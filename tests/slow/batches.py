@@ -151,16 +151,52 @@ def balanced_rows(budget: Budget, lengths: list[int], rows: list[list[int]]) -> 
     return found
 
 
-def rows_of_pool(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[list[int]]]:
-    """Return the rows of each minibatch of a pool."""
+def rest_of_rows(budget: Budget, lengths: list[int], rows: list[list[int]], kept: set[int]) -> list[list[int]]:
+    """Return the emptiest rows, without which whole minibatches remain, or no row; rows with `kept` sequences stay."""
+    emptiest_first = sorted(rows, key=lambda row: sum(lengths[sequence] for sequence in row))
+    may_go = [row for row in emptiest_first if not kept & {*row}]
+    count = len(rows) % (budget.rows or 1)
+    return may_go[:count] if len(may_go) >= count else []
+
+
+def rest_by_length(budget: Budget, lengths: list[int], minibatches: list[list[int]], kept: set[int]) -> list[list[int]]:
+    """Return the minibatches that waste the most cells, at most half of the sequences; those with `kept` stay."""
+
+    def used(minibatch: list[int]) -> int:
+        return sum(weight(budget, padded_length(budget, lengths[sequence])) for sequence in minibatch)
+
+    def has_room(minibatch: list[int]) -> bool:
+        longest = max(weight(budget, padded_length(budget, lengths[sequence])) for sequence in minibatch)
+        samples = sum(weight(budget, lengths[sequence]) for sequence in minibatch)
+        return (
+            (budget.sequences is None or len(minibatch) < budget.sequences)
+            and (budget.samples is None or samples + longest <= budget.samples)
+            and (budget.padded is None or used(minibatch) + longest <= budget.padded)
+        )
+
+    rest, room = [], sum(map(len, minibatches)) // 2
+    for minibatch in sorted(minibatches, key=used):
+        if not kept & {*minibatch} and has_room(minibatch) and len(minibatch) <= room:
+            rest.append(minibatch)
+            room -= len(minibatch)
+    return rest
+
+
+def rows_of_pool(
+    budget: Budget, lengths: list[int], sequences: list[int], kept: set[int] | None = None
+) -> tuple[list[list[list[int]]], set[int]]:
+    """Return the rows of each minibatch of a pool, and the sequences that are left over; None: none is."""
     count = budget.rows or 0
     rows = packed_rows(lengths, sequences, budget.row_length or 0)
+    rest = [] if kept is None else rest_of_rows(budget, lengths, rows, kept)
+    rows = [row for row in rows if row not in rest]
     if budget.balance is not None:
         num_minibatches = -(-len(rows) // count)
         rows += [[] for _ in range(num_minibatches * count - len(rows))]
         rows = balanced_rows(budget, lengths, even_rows(budget, lengths, sequences, num_minibatches) or rows)
     minibatches = [rows[at : at + count] for at in range(0, len(rows), count)]
-    return [of for of in minibatches if not budget.drop_last or (len(of) == count and all(of))]
+    left = {sequence for row in rest for sequence in row}
+    return [of for of in minibatches if not budget.drop_last or (len(of) == count and all(of))], left
 
 
 def dealt_by_cost(budget: Budget, lengths: list[int], minibatch: list[int], num_ranks: int) -> list[list[int]]:
@@ -178,23 +214,36 @@ def dealt_by_cost(budget: Budget, lengths: list[int], minibatch: list[int], num_
 
 def cut(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[int]]:
     """Cut consecutive sequences before a limit would be exceeded."""
-    minibatches: list[list[int]] = []
+    return cut_with_rest(budget, lengths, sequences)[0]
+
+
+def cut_with_rest(
+    budget: Budget, lengths: list[int], sequences: list[int], kept: set[int] | None = None
+) -> tuple[list[list[int]], set[int]]:
+    """Cut consecutive sequences before a limit would be exceeded; also return the sequences that are left over.
+
+    `kept` sequences are not left over; None: none is.
+    """
     if budget.rows is not None:
-        return [sum(rows, []) for rows in rows_of_pool(budget, lengths, sequences)]
+        rows_of_each, left = rows_of_pool(budget, lengths, sequences, kept)
+        return [sum(rows, []) for rows in rows_of_each], left
+    minibatches: list[list[int]] = []
     for sequence in sequences:
         if minibatches and keeps(budget, [lengths[other] for other in [*minibatches[-1], sequence]]):
             minibatches[-1].append(sequence)
         else:
             minibatches.append([sequence])
+    rest = [] if kept is None else rest_by_length(budget, lengths, minibatches, kept)
+    left = {sequence for minibatch in rest for sequence in minibatch}
     if budget.drop_last:
         buckets = [bucket_of(budget, lengths[minibatch[0]]) for minibatch in minibatches]
         is_last = [bucket != after for bucket, after in zip(buckets, [*buckets[1:], None], strict=False)]
-        return [
+        minibatches = [
             minibatch
             for minibatch, last in zip(minibatches, is_last, strict=True)
             if not last or is_full(budget, [lengths[sequence] for sequence in minibatch])
         ]
-    return minibatches
+    return [minibatch for minibatch in minibatches if minibatch not in rest], left
 
 
 def shuffled(count: int, seed: int) -> list[int]:
@@ -220,18 +269,26 @@ def sweep_of_batches(
         return cut(budget, lengths, [sequence for sequence, is_own in zip(order, own, strict=True) if is_own])
     minibatches: list[list[int]] = []
     first, pool = 0, []
+    # With `carry`: what the pool before left over, and how often each of these was left over.
+    rest, times, number = list[int](), dict[int, int](), 0
     for at, sequence in enumerate([*order, None]):
         size = len(pool) + 1
         if budget.pool_unit == "samples" and sequence is not None:
             size = sum(lengths[other] for other in [*pool, sequence])
         is_own = sequence is not None and own[at]
-        if pool and (sequence is None or (is_own and size > budget.pool)):
-            arranged = pool
+        if (pool or (rest and sequence is None)) and (sequence is None or (is_own and size > budget.pool)):
+            arranged = [*rest, *pool]
             if budget.rows is None:
-                arranged = sorted(pool, key=lambda other: padded_length(budget, lengths[other]))
-            batches = cut(budget, lengths, arranged)
+                arranged = sorted(arranged, key=lambda other: padded_length(budget, lengths[other]))
+            is_last = not budget.carry or sequence is None or number % 16 == 15
+            kept = None if is_last else {other for other in rest if times[other] == 2}
+            batches, left = cut_with_rest(budget, lengths, arranged, kept)
             minibatches += [batches[number] for number in shuffled(len(batches), (seed + first) % WORD)]
-            first, pool = at, []
+            rest, times = (
+                [other for other in [*rest, *pool] if other in left],
+                {other: times.get(other, 0) + 1 for other in left},
+            )
+            first, pool, number = at, [], number + 1
         if sequence is not None and is_own:
             pool.append(sequence)
     return minibatches

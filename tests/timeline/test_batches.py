@@ -30,7 +30,7 @@ def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None, c
     limits: dict[str, Any] = {"drop_last": can_drop_last and draw(st.booleans())}
     if oversize is None and draw(st.integers(0, 4)) == 0:
         limits |= {"rows": count * draw(st.integers(1, 3)), "row_length": draw(st.integers(1, 20)), "oversize": "drop"}
-        return Budget(pool=draw(st.integers(1, 30)), **limits)
+        return Budget(pool=draw(st.integers(1, 30)), carry=draw(st.booleans()), **limits)
     if draw(st.booleans()):
         limits["samples"] = count * draw(st.integers(1, 40))
     if draw(st.booleans()):
@@ -43,6 +43,7 @@ def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None, c
         limits["pool"] = draw(st.integers(1, 30))
         limits["pool_unit"] = draw(st.sampled_from(["sequences", "samples"]))
         limits["buckets"] = tuple(draw(st.sets(st.integers(1, 9), max_size=3)))
+        limits["carry"] = draw(st.booleans())
     return Budget(**limits, oversize=oversize or draw(st.sampled_from(["alone", "drop"])))
 
 
@@ -336,6 +337,26 @@ def test_pools_of_similar_lengths_have_little_padding() -> None:
     assert shares[0] > 0.3 and shares[1] < 0.2 and shares[2] < 0.05
 
 
+def test_a_pool_that_leaves_its_rest_to_the_next_wastes_less() -> None:
+    lengths = np.random.default_rng(1).integers(1, 200, 5000).astype(np.uint32)
+    timeline = Timeline(lengths, np.arange(0, 5001, 50), window=Window(10, "chunks"), max_sweeps=1)
+
+    def read(budget: Budget) -> tuple[int, int]:
+        """The cells with padding, and the largest number of chunks that are needed at once."""
+        timeline.go_to(0)
+        area, num_chunks = 0, 0
+        while (selection := timeline.read(budget)) is not None:
+            cells = len(selection.sequences) * int(lengths[selection.sequences].max())
+            area += cells if budget.rows is None else budget.rows * (budget.row_length or 0)
+            num_chunks = max(num_chunks, len(timeline.needed_chunks().chunks))
+        return area, num_chunks
+
+    for limits in ({"padded": 2000, "pool": 500}, {"rows": 5, "row_length": 2000, "pool": 500}):
+        (area, _), (carried, num_chunks) = read(Budget(**limits)), read(Budget(**limits, carry=True))
+        assert carried - lengths.sum() < 0.7 * (area - lengths.sum())
+        assert num_chunks <= 50  # of three pools, and half a window before and after them
+
+
 def test_oversize_sequences_are_an_error_or_alone_or_dropped(caplog: pytest.LogCaptureFixture) -> None:
     chunks = [[1, 9, 1, 1]]
     with pytest.raises(
@@ -371,6 +392,10 @@ def test_oversize_sequences_are_an_error_or_alone_or_dropped(caplog: pytest.LogC
         ({"rows": 3, "row_length": 8, "pool": 9, "oversize": "alone"}, "fits no row"),
         ({"samples": 3, "pool": 3, "pool_unit": "chunks"}, "'chunks'"),
         ({"samples": 3, "drop_last": "yes"}, "drop_last is 'yes'; expected True or False"),
+        ({"samples": 3, "pool": 9, "carry": 1}, "carry is 1; expected True or False"),
+        ({"samples": 3, "carry": True}, "carry needs a pool"),
+        ({"samples": {0: 3, 9: 4}, "pool": 9, "carry": True}, "carry and a table of samples exclude each other"),
+        ({"samples": 3, "pool": 9, "carry": True, "balance": "attention"}, "carry and balance exclude each other"),
     ],
 )
 def test_an_impossible_budget_is_refused(options: dict[str, Any], text: str) -> None:
@@ -404,6 +429,12 @@ def test_an_impossible_budget_is_refused(options: dict[str, Any], text: str) -> 
             Budget(sequences=12, pool=5, drop_last=True),
             Partition(0, 2),
             "a pool has 5 sequences.* of a partition needs 6",
+        ),
+        (
+            {"window": Window(2, "chunks")},
+            Budget(samples=9, pool=4, carry=True),
+            GlobalPartition(0, 2, lanes=2),
+            "lanes and carry exclude each other",
         ),
         ({"window": None}, Budget(samples=9, sequences=1), Partition(0, 2), "sequences=1 in a Budget for 2 partitions"),
     ],

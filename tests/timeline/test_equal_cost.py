@@ -74,7 +74,7 @@ def test_ranks_get_the_shares_of_the_slow_deal(lengths: list[int], count: int, b
     whole = read_all(make(lengths), budget, Partition())
     # A pool has all sequences of a sweep.
     in_rows = [] if budget.rows is None else [
-        rows for sweep in range(2) for rows in rows_of_pool(budget, lengths, order_of(lengths, sweep))
+        rows for sweep in range(2) for rows in rows_of_pool(budget, lengths, order_of(lengths, sweep))[0]
     ]  # fmt: skip
     for number, (minibatch, _) in enumerate(whole):
         if budget.rows is None:

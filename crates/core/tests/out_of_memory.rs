@@ -322,13 +322,16 @@ fn budgets() {
         row_length: 9,
         buckets,
         balance: None,
+        carries: false,
     };
     refuse_each("cut", || timeline::cut(&lengths, limits));
     let balanced = timeline::Pool { balance, ..pool(3, vec![]) };
     for pool in [pool(0, vec![]), pool(0, vec![2, 7]), pool(3, vec![]), balanced] {
-        refuse_each(&format!("pool of {} rows", pool.rows), || {
-            timeline::batches(&lengths, limits, &pool, 1, &mut || true).unwrap()
-        });
+        for keeps in [None, Some(1)] {
+            refuse_each(&format!("pool of {} rows", pool.rows), || {
+                timeline::batches(&lengths, limits, &pool, keeps, 1, &mut || true).unwrap()
+            });
+        }
     }
     refuse_each("cells of rows", || timeline::cells_in_rows(&lengths, 9));
     let bounds: Vec<usize> = (0..=50_000).step_by(5).collect();

@@ -46,6 +46,8 @@ struct PoolOfBatches {
     buckets: Vec<u32>,
     /// The cost of a sample and of the square of a length, of which ranks get equal parts.
     balance: Option<(f64, f64)>,
+    /// True if what a pool leaves over goes into the next pool.
+    carries: bool,
 }
 
 /// The limits that change with the position, from the attributes of an object.
@@ -110,14 +112,16 @@ impl Budget {
         }
         let LimitsOfBatch { samples, sequences, padded, quadratic, longest, drops, only_full } = limits;
         let mut limits = Limits { samples, sequences, padded, quadratic, longest, only_full };
-        let pool = pool.map(|PoolOfBatches { size, counts_sequences, rows, row_length, buckets, balance }| Pool {
-            size,
-            counts_sequences,
-            rows,
-            row_length,
-            buckets,
-            balance: balance.map(|(linear, square)| Cost { linear, square }),
-        });
+        let pool =
+            pool.map(|PoolOfBatches { size, counts_sequences, rows, row_length, buckets, balance, carries }| Pool {
+                size,
+                counts_sequences,
+                rows,
+                row_length,
+                buckets,
+                balance: balance.map(|(linear, square)| Cost { linear, square }),
+                carries,
+            });
         if drops && schedules.is_none() {
             limits = limits.dropping(pool.as_ref().map_or(&[], |pool| &pool.buckets));
         }
@@ -146,10 +150,12 @@ impl Budget {
                 None => Batches {
                     order: collected(0..lengths.len() as u32),
                     bounds: timeline::cut(lengths, limits),
-                    rows: Vec::new(),
+                    ..Batches::default()
                 },
                 // The function that is called between steps always returns true, so the work is never stopped.
-                Some(pool) => timeline::batches(lengths, limits, pool, seed, &mut || true).expect("nothing stops it"),
+                Some(pool) => {
+                    timeline::batches(lengths, limits, pool, None, seed, &mut || true).expect("nothing stops it")
+                }
             };
             let mut loads = take(&mut found.rows);
             if pool.as_ref().is_none_or(|pool| pool.rows == 0) {

@@ -598,12 +598,13 @@ impl TimelineReader {
         })
     }
 
-    /// The chunks of all pending sequences, each once.
+    /// The chunks of all pending sequences, and of the sequences that a pool left to the next pool, each once.
     #[getter]
     fn pending_chunks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let chunks = self.quick(py, |state| {
             let queues = state.slots.queues().iter();
             let mut chunks: Vec<u32> = queues.flatten().map(|pending| pending.delivered.chunk).collect();
+            chunks.extend_from_slice(state.reader.carried_chunks());
             // A chunk that several slots need is one chunk to load.
             chunks.sort_unstable();
             chunks.dedup();

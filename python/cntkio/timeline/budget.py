@@ -75,6 +75,8 @@ class Budget:
         balance: ``"attention"``: the ranks of a global minibatch get sequences of about equal cost, where a sequence
             costs the square of its length. Needs a pool and a `GlobalPartition`.
         cost: With `balance`, ``(a, b)``: a sequence of n samples costs ``a * n + b * n * n``.
+        carry: Let what would waste cells at the end of a pool go into the next pool, up to 16 pools in a row. The
+            position moves where such a row of pools ends. Needs a pool.
 
     Raises:
         ConfigError: No limit is given, or a value is not possible, or two exclude each other.
@@ -103,6 +105,7 @@ class Budget:
     between: Between = "linear"
     balance: Literal["attention"] | None = None
     cost: tuple[float, float] = ATTENTION
+    carry: bool = False
 
     def __post_init__(self) -> None:
         check_word("between", self.between, "linear", "steps")
@@ -133,8 +136,11 @@ class Budget:
         if self.quadratic is not None and self.samples is None and self.padded is None:
             message = f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded"
             raise ConfigError(message, key="quadratic")
-        if not isinstance(self.drop_last, bool):
-            raise ConfigError(f"drop_last is {self.drop_last!r}; expected True or False", key="drop_last")
+        for name in ("drop_last", "carry"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; expected True or False", key=name)
+        if self.carry:
+            self._check_carry()
         check_word("oversize", self.oversize, "error", "alone", "drop")
         check_word("pool_unit", self.pool_unit, "sequences", "samples")
         # The core looks for the bucket of a length in ascending buckets.
@@ -146,6 +152,15 @@ class Budget:
             raise ConfigError(f"buckets need a pool, for instance pool=10_000: {why}", key="buckets")
         object.__setattr__(self, "buckets", buckets)
         object.__setattr__(self, "cost", self._checked_cost())
+
+    def _check_carry(self) -> None:
+        if self.pool is None:
+            raise ConfigError("carry needs a pool, for instance pool=10_000", key="carry")
+        others = {f"a table of {name}": "all pools of a row have the same limits" for name in self.schedules}
+        if self.balance is not None:
+            others["balance"] = "equal costs need the empty cells"
+        for other, why in others.items():
+            raise ConfigError(f"carry and {other} exclude each other: {why}; leave out one of them", key="carry")
 
     def _checked_cost(self) -> tuple[float, float]:
         if self.balance is not None:
@@ -246,7 +261,7 @@ class Budget:
         pool = None
         if self.pool is not None:
             in_sequences, balance = self.pool_unit == "sequences", None if self.balance is None else self.cost
-            pool = Pool(self.pool, in_sequences, rows or 0, self.row_length or 0, self.buckets, balance)
+            pool = Pool(self.pool, in_sequences, rows or 0, self.row_length or 0, self.buckets, balance, self.carry)
         schedules = self.schedules
         return _core.Budget(limits, pool, Schedules(*map(schedules.get, _SCHEDULED)) if schedules else None)
 
@@ -301,6 +316,7 @@ class Pool(NamedTuple):
     row_length: int
     buckets: Sequence[int]
     balance: tuple[float, float] | None
+    carries: bool
 
 
 class Schedules(NamedTuple):
@@ -354,6 +370,11 @@ def times(size: Size, count: int) -> Size:
 def has_pool(size: Size) -> bool:
     """Return whether minibatches of this size come from pools."""
     return isinstance(size, Budget) and size.pool is not None
+
+
+def carries(size: Size) -> bool:
+    """Return whether a pool leaves sequences to the next."""
+    return isinstance(size, Budget) and size.carry
 
 
 def row_length_of(size: Size) -> int:

@@ -167,8 +167,8 @@ def share_of_lane(budget: Budget, num_lanes: int) -> Budget:
     if budget.schedules:
         name, why = next(iter(budget.schedules)), "lanes reach a position at different steps"
         raise ConfigError(f"lanes and a table of {name} exclude each other: {why}; give a number", key=name)
-    if budget.buckets or budget.balance is not None:
-        name = "buckets" if budget.buckets else "balance"
+    if budget.buckets or budget.balance is not None or budget.carry:
+        name = "buckets" if budget.buckets else "carry" if budget.carry else "balance"
         why = "each lane has pools of its own, so a minibatch has sequences of several pools"
         raise ConfigError(f"lanes and {name} exclude each other: {why}; leave out lanes, or {name}", key=name)
     limits = {name: getattr(budget, name) for name in ("samples", "sequences", "padded", "rows")}

@@ -344,6 +344,10 @@ class MixedTimeline:
             else:
                 # As in other sources, a sequence that is longer than the size comes alone.
                 budget = Budget(samples=max(size // num_shares, 1), oversize="alone")
+            if budget.carry:
+                raise ConfigError(
+                    "a mixture of sequences takes no carry: its weights change between pools", key="carry"
+                )
             self._budgets.check(self._lengths, budget, partition)
             self._require_room(budget)
             mode: ReadMode = _Minibatches(self)

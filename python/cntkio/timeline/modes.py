@@ -23,7 +23,7 @@ import cntkio._core as _core
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size, check_schedules, size_at
-from cntkio.timeline.fields import below
+from cntkio.timeline.fields import damaged
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.window import LARGEST_WORD, Window
@@ -273,6 +273,7 @@ def check_change(
 
 
 _LARGEST_SHARE = 2**63 - 1
+_POOLS_IN_A_ROW = 16  # as in the core's reader
 
 
 class Rounds(ReadMode):
@@ -482,21 +483,21 @@ class Budgets:
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
-        return RoundsOfSweeps(mode, mode, 0, partition, num_dropped + num_left_out, budget.pool or 0)
+        num_in_pool = (budget.pool or 0) * (_POOLS_IN_A_ROW if budget.carry else 1)
+        return RoundsOfSweeps(mode, mode, 0, partition, num_dropped + num_left_out, num_in_pool)
 
     def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
-        """Go to a minibatch of the pool that begins at the reader's position, if the pool has it."""
+        """Go to a minibatch of the pool, or the row of pools, that begins at the reader's position, if it is there."""
         if not batch:
             return
         size, partition = settings
-        num_batches, cursor = 0, reader.cursor
-        if isinstance(size, Budget) and size.pool is not None:
-            # A read cuts the whole pool, which shows how many minibatches it has.
-            self.mode(reader, size, partition).read(1)
-            num_batches = reader.num_batches
-            reader.rewind(cursor)
-        below("batch", batch, num_batches)
-        reader.set_batch(batch)
+        if not isinstance(size, Budget) or size.pool is None:
+            raise damaged("batch", batch, "no number, because the minibatches come from no pool")
+        # The read cuts the pools up to there. If they end earlier, it goes to their end.
+        reader.set_batch(batch - 1)
+        self.mode(reader, size, partition).read(1)
+        if reader.cursor.batch != batch:
+            raise damaged("batch", batch, "the number of a minibatch of the pool")
 
     def check_pool(self, reader: TimelineReader, budget: Budget, pool: int) -> None:
         """Refuse a pool in file order, and a pool that is larger than the window."""

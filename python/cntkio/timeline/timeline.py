@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, whole_size
+from cntkio.timeline.budget import Budget, Size, about_samples, carries, has_pool, whole_size
 from cntkio.timeline.fields import whole
 from cntkio.timeline.lanes import LaneReads, LanesOfTable, share_of_lane
 from cntkio.timeline.modes import (
@@ -318,6 +318,7 @@ class Timeline:
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
         self._lanes: LaneReads | None = None  # the mode of reading, if it has readers of its own
         self._needs: Needs | None = None  # made when chunks are asked for
+        self._has_pending = self._rules.is_truncated  # whether chunks are needed for more than what is read next
 
     @property
     def end(self) -> int:
@@ -421,7 +422,7 @@ class Timeline:
         if not is_same_deal(self._settings, size, partition, cursor.position):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._turns, self._ahead = (size, partition), mode, ahead or turns, ahead
-        self._lanes = lanes
+        self._lanes, self._has_pending = lanes, self._rules.is_truncated or carries(size)
 
     def _place(self, lanes: LaneReads, size: Size, partition: Partition) -> None:
         """Let reads in lanes begin at the position of the timeline."""
@@ -604,7 +605,7 @@ class Timeline:
         """
         if self._lanes is not None:
             return self._lanes.needed()
-        of_slots = self._reader.pending_chunks if self._rules.is_truncated else ()
+        of_slots = self._reader.pending_chunks if self._has_pending else ()
         return self._needs_of_reader().plan(self._where, partition.of_chunks, self._ahead, of_slots)
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:

@@ -7,7 +7,8 @@
 //! delivered            5 | 1 2 | 9                     in an order that the seed decides
 //! ```
 //!
-//! A pool that is packed has rows of sequences in place of the arrangement by length (`rows`).
+//! A pool that is packed has rows of sequences in place of the arrangement by length (`rows`). A pool may leave what
+//! would waste cells to the next pool.
 //!
 //! Without a pool, the [`Reader`](super::Reader) cuts the order itself with the same [`Tally`].
 
@@ -15,6 +16,7 @@ use super::rows::{Cost, in_rows};
 use super::shuffle::shuffled;
 use super::{Pause, Stopped};
 use crate::memory;
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// The limits of a minibatch. `u64::MAX` sets no limit.
@@ -136,6 +138,8 @@ pub struct Pool {
     pub buckets: Vec<u32>,
     /// The cost that the rows of a minibatch share equally; `None`: rows are packed without regard to it.
     pub balance: Option<Cost>,
+    /// True if what a pool leaves over goes into the next pool.
+    pub carries: bool,
 }
 
 /// Minibatches of a pool.
@@ -147,6 +151,8 @@ pub struct Batches {
     pub bounds: Vec<usize>,
     /// The row of each sequence in its minibatch; without rows, empty.
     pub rows: Vec<u32>,
+    /// The indices of the sequences that are left over for the next pool; they ascend.
+    pub left: Vec<u32>,
 }
 
 impl Pool {
@@ -160,11 +166,24 @@ impl Pool {
 /// The sequences of a pool as minibatches. With `only_full`, the last minibatch of the pool, or of each bucket, and
 /// minibatches with too few rows are left out.
 ///
+/// If another pool follows that takes what is left over, `keeps` is the number of first sequences that are not left.
+///
 /// # Errors
 /// `pause` asked the work to stop.
-pub fn batches(lengths: &[u32], limits: Limits, pool: &Pool, seed: u64, pause: &mut Pause) -> Result<Batches, Stopped> {
+pub fn batches(
+    lengths: &[u32],
+    limits: Limits,
+    pool: &Pool,
+    keeps: Option<u32>,
+    seed: u64,
+    pause: &mut Pause,
+) -> Result<Batches, Stopped> {
     if pool.rows > 0 {
-        let (arranged, rows) = in_rows(lengths, pool.row_length, pool.rows, pool.balance);
+        let (mut arranged, mut rows) = in_rows(lengths, pool.row_length, pool.rows, pool.balance);
+        let mut left = Vec::new();
+        if let Some(keeps) = keeps {
+            (arranged, rows, left) = without_rest(lengths, &arranged, rows, pool.rows as usize, keeps);
+        }
         let is_full = |rows: &[Range<usize>]| rows.len() == pool.rows as usize && !rows.iter().any(Range::is_empty);
         let mut cut: Vec<Range<usize>> = Vec::new();
         for rows in rows.chunks(pool.rows as usize) {
@@ -173,18 +192,35 @@ pub fn batches(lengths: &[u32], limits: Limits, pool: &Pool, seed: u64, pause: &
             }
         }
         let mut row_of = Vec::new();
-        memory::resize(&mut row_of, lengths.len(), 0);
+        memory::resize(&mut row_of, arranged.len(), 0);
         for (number, row) in (0..pool.rows).cycle().zip(&rows) {
             row_of[row.clone()].fill(number);
         }
-        return in_random_order(&arranged, &cut, &row_of, seed, pause);
+        return Ok(Batches { left, ..in_random_order(&arranged, &cut, &row_of, seed, pause)? });
     }
     let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
     // Like a stable sort by length, which would take memory.
     arranged.sort_unstable_by_key(|&index| (pool.padded(lengths[index as usize]), index));
+    let mut cut = by_length(lengths, &arranged, limits, pool);
+    let left = keeps.map_or_else(Vec::new, |keeps| leave_rest(lengths, &arranged, &mut cut, limits, pool, keeps));
+    let mut delivered = memory::with_room(cut.len());
+    delivered.extend(cut.into_iter().filter(|cut| cut.is_full || !limits.only_full).map(|cut| cut.range));
+    Ok(Batches { left, ..in_random_order(&arranged, &delivered, &[], seed, pause)? })
+}
+
+/// A minibatch of a pool that is arranged by length.
+struct Cut {
+    range: Range<usize>,
+    /// False for the remainder of the pool or of a bucket.
+    is_full: bool,
+}
+
+/// Cut a pool before a limit would be exceeded, and where a bucket ends.
+fn by_length(lengths: &[u32], arranged: &[u32], limits: Limits, pool: &Pool) -> Vec<Cut> {
     // Without buckets, no sequence is above all of them.
     let above_all = pool.buckets.last().copied().unwrap_or(u32::MAX);
-    let (mut cut, mut begin, mut tally, mut bucket) = (Vec::new(), 0, Tally::new(limits), 0);
+    let full = Limits { only_full: true, ..limits };
+    let (mut cut, mut begin, mut tally, mut bucket) = (Vec::new(), 0, Tally::new(full), 0);
     for (at, &index) in arranged.iter().enumerate() {
         let length = lengths[index as usize];
         let padded = pool.padded(length);
@@ -192,19 +228,106 @@ pub fn batches(lengths: &[u32], limits: Limits, pool: &Pool, seed: u64, pause: &
         let ends_bucket = !pool.buckets.is_empty() && (padded != bucket || padded > above_all);
         if at > 0 && (ends_bucket || !tally.fits(length, padded)) {
             // A minibatch that a limit closed is full. One that its bucket closed may be the remainder of the bucket.
-            if !ends_bucket || bucket > above_all || tally.is_delivered_last() {
-                memory::push(&mut cut, begin..at);
-            }
-            (begin, tally) = (at, Tally::new(limits));
+            let is_full = !ends_bucket || bucket > above_all || tally.is_delivered_last();
+            memory::push(&mut cut, Cut { range: begin..at, is_full });
+            (begin, tally) = (at, Tally::new(full));
         }
         tally.take(length, padded);
         bucket = padded;
     }
-    // A sequence above all buckets is alone in any case, so it is not a remainder.
-    if begin < arranged.len() && (bucket > above_all || tally.is_delivered_last()) {
-        memory::push(&mut cut, begin..arranged.len());
+    if begin < arranged.len() {
+        // A sequence above all buckets is alone in any case, so it is not a remainder.
+        let is_full = bucket > above_all || tally.is_delivered_last();
+        memory::push(&mut cut, Cut { range: begin..arranged.len(), is_full });
     }
-    in_random_order(&arranged, &cut, &[], seed, pause)
+    cut
+}
+
+/// Remove the minibatches that waste the most, and return their sequences: at most half of the pool.
+///
+/// A minibatch wastes cells if another sequence as long as its longest would fit in place of padding and empty cells.
+fn leave_rest(
+    lengths: &[u32],
+    arranged: &[u32],
+    cut: &mut Vec<Cut>,
+    limits: Limits,
+    pool: &Pool,
+    keeps: u32,
+) -> Vec<u32> {
+    let empty = |range: &Range<usize>| {
+        let indices = &arranged[range.clone()];
+        let (mut samples, mut area, mut longest) = (0_u64, 0_u64, 0);
+        for &index in indices {
+            let padded = limits.weight(pool.padded(lengths[index as usize]));
+            samples = samples.saturating_add(limits.weight(lengths[index as usize]));
+            (area, longest) = (area.saturating_add(padded), padded.max(longest));
+        }
+        let fits = (indices.len() as u64) < limits.sequences
+            && samples.saturating_add(longest) <= limits.samples
+            && area.saturating_add(longest) <= limits.padded;
+        (fits && indices.iter().all(|&index| index >= keeps)).then(|| limits.padded - area)
+    };
+    let mut by_waste: Vec<(Reverse<u64>, usize)> = Vec::new();
+    for (number, cut) in cut.iter().enumerate() {
+        if let Some(waste) = empty(&cut.range) {
+            memory::push(&mut by_waste, (Reverse(waste), number));
+        }
+    }
+    by_waste.sort_unstable();
+    let (mut left, mut room) = (Vec::new(), arranged.len() / 2);
+    for (_, number) in by_waste {
+        let range = cut[number].range.clone();
+        if range.len() <= room {
+            room -= range.len();
+            memory::reserve(&mut left, range.len());
+            left.extend_from_slice(&arranged[range]);
+            cut[number].range = 0..0;
+        }
+    }
+    cut.retain(|cut| !cut.range.is_empty());
+    left.sort_unstable();
+    left
+}
+
+/// Remove the emptiest rows, so that whole minibatches of rows remain. Returns what remains, and the removed sequences.
+fn without_rest(
+    lengths: &[u32],
+    arranged: &[u32],
+    rows: Vec<Range<usize>>,
+    of_minibatch: usize,
+    keeps: u32,
+) -> (Vec<u32>, Vec<Range<usize>>, Vec<u32>) {
+    let num_left = rows.len() % of_minibatch;
+    let mut by_samples: Vec<(u64, usize)> = Vec::new();
+    for (number, row) in rows.iter().enumerate() {
+        let indices = &arranged[row.clone()];
+        if indices.iter().all(|&index| index >= keeps) {
+            let samples = indices.iter().map(|&index| u64::from(lengths[index as usize])).sum();
+            memory::push(&mut by_samples, (samples, number));
+        }
+    }
+    // A part of them would leave a minibatch with still fewer rows.
+    if by_samples.len() < num_left {
+        by_samples.clear();
+    }
+    by_samples.sort_unstable();
+    by_samples.truncate(num_left);
+    let mut is_left = Vec::new();
+    memory::resize(&mut is_left, rows.len(), false);
+    by_samples.iter().for_each(|&(_, number)| is_left[number] = true);
+    let (mut kept, mut kept_rows, mut left) =
+        (memory::with_room(arranged.len()), memory::with_room(rows.len()), vec![]);
+    for (row, is_left) in rows.into_iter().zip(is_left) {
+        let begin = kept.len();
+        let to = if is_left { &mut left } else { &mut kept };
+        memory::reserve(to, row.len());
+        to.extend_from_slice(&arranged[row]);
+        if !is_left {
+            kept_rows.push(begin..kept.len());
+        }
+    }
+    left.sort_unstable();
+    (kept, kept_rows, left)
 }
 
 /// The first sequence of each minibatch of consecutive sequences and, last, the number of sequences in them. With
@@ -272,10 +395,10 @@ mod tests {
             seed: u64,
         ) {
             let buckets = buckets.into_iter().collect();
-            let pool = Pool { size: 1, counts_sequences: true, rows: 0, row_length: 0, buckets, balance: None };
+            let pool = Pool { size: 1, counts_sequences: true, rows: 0, row_length: 0, buckets, balance: None, carries: false };
             let limits = limits(samples, sequences, padded, 0);
             let Batches { order, bounds, .. } =
-                batches(&lengths, limits, &pool, seed, &mut || true).expect("nothing stops it");
+                batches(&lengths, limits, &pool, None, seed, &mut || true).expect("nothing stops it");
             let mut all = order.clone();
             all.sort_unstable();
             prop_assert_eq!(all, (0..lengths.len() as u32).collect::<Vec<_>>());

@@ -113,22 +113,45 @@ pub struct Cursor {
     pub batch: u32,
 }
 
-/// A pool that was cut into minibatches.
+/// Pools in a row, at most, of which each takes what the former pool leaves over: a restore cuts so many pools again.
+const POOLS_IN_A_ROW: u32 = 16;
+
+/// A pool that was cut into minibatches. It is the last so far of a row of pools; without `carries`, the only one.
 #[derive(Debug)]
 struct OpenPool {
+    /// The cursor before the first pool of the row.
     begin: Cursor,
+    /// The cursor before the sequences that this pool adds, and after them.
+    own_begin: Cursor,
     end: Cursor,
     request: Request,
     pool: Pool,
     outcome: Outcome,
+    /// Pools of the row before this pool, and their minibatches.
+    number: u32,
+    num_before: u32,
+    /// True if no pool follows in the row.
+    is_last: bool,
     /// The sequences in delivered order.
     delivered: Vec<Delivered>,
     bounds: Vec<usize>,
+    /// Chunks of this partition with sequences that came from the pool before.
+    carried_chunks: Vec<u32>,
+    /// Sequences for the next pool, and how many of the first came from the pool before.
+    left: Vec<Delivered>,
+    num_left_twice: u32,
 }
 
 impl OpenPool {
+    /// Minibatches of the row up to the end of this pool.
     fn num_batches(&self) -> u32 {
-        self.bounds.len() as u32 - 1
+        self.num_before + self.bounds.len() as u32 - 1
+    }
+
+    /// The sequences of a minibatch of this pool.
+    fn batch(&self, batch: u32) -> &[Delivered] {
+        let number = (batch - self.num_before) as usize;
+        &self.delivered[self.bounds[number]..self.bounds[number + 1]]
     }
 }
 
@@ -258,7 +281,7 @@ impl Reader {
         self.cursor.batch = batch;
     }
 
-    /// Number of minibatches of the pool that was read last; 0 before the first.
+    /// Number of minibatches of the pool that was read last, and of those before it in its row; 0 before the first.
     #[must_use]
     pub fn num_batches(&self) -> u32 {
         self.open.as_ref().map_or(0, OpenPool::num_batches)
@@ -462,7 +485,8 @@ impl Reader {
 
     /// Append the sequences of the next minibatch of a pool.
     ///
-    /// The cursor stays at the beginning of the pool, and counts its minibatches, until the last one is read.
+    /// The cursor stays at the beginning of the pool, and counts its minibatches, until the last one is read. If pools
+    /// leave sequences to the next, it stays at the beginning of a row of pools: from there the row can be cut again.
     ///
     /// # Errors
     /// As for [`read`](Reader::read).
@@ -477,42 +501,70 @@ impl Reader {
         let cursor = self.cursor;
         let begin = Cursor { batch: 0, ..cursor };
         // A pool stays open for one request: another budget or partition arranges the same sequences in another way.
-        let is_open = |open: &OpenPool| open.begin == begin && open.request == request && open.pool == *pool;
+        let is_open = |open: &OpenPool| {
+            (open.begin, open.request) == (begin, request) && open.pool == *pool && open.num_before <= cursor.batch
+        };
         if !self.open.as_ref().is_some_and(is_open) {
             self.open = None;
-            self.cursor = begin;
-            let opened = self.open_pool(table, request, pool, pause);
+        }
+        self.open_batch(table, request, pool, begin, cursor, pause)?;
+        let open = self.open.as_ref().expect("it was opened");
+        // A pool has no minibatch if all its sequences are left out.
+        if open.num_batches() == open.num_before {
+            self.cursor = open.end;
+            return Ok(Outcome { is_empty: true, ..open.outcome });
+        }
+        let batch = cursor.batch.min(open.num_batches() - 1);
+        for &delivered in open.batch(batch) {
+            memory::push(out, delivered);
+        }
+        // A further pool of the row may have no minibatch. Then this minibatch is the last.
+        let next = Cursor { batch: batch + 1, ..begin };
+        self.cursor = cursor;
+        self.open_batch(table, request, pool, begin, next, pause)?;
+        let open = self.open.as_ref().expect("it was opened");
+        if next.batch < open.num_batches() {
+            self.cursor = next;
+            return Ok(Outcome { end_of_sweep: false, ended: false, is_empty: false });
+        }
+        self.cursor = open.end;
+        Ok(Outcome { is_empty: false, ..open.outcome })
+    }
+
+    /// Open the pool of a row that has the minibatch of the cursor `wanted`, or the last pool of the row.
+    fn open_batch(
+        &mut self,
+        table: Table,
+        request: Request,
+        pool: &Pool,
+        begin: Cursor,
+        wanted: Cursor,
+        pause: &mut Pause,
+    ) -> Result<(), Stopped> {
+        while self.open.as_ref().is_none_or(|open| !open.is_last && open.num_batches() <= wanted.batch) {
+            let (cursor, former) = (self.cursor, self.open.take());
+            self.cursor = former.as_ref().map_or(begin, |open| open.end);
+            let opened = self.open_pool(table, request, pool, begin, former, pause);
             // The read moves the cursor even if cutting the pool is stopped. The caller must find it where it was.
             self.cursor = cursor;
             self.open = Some(opened?);
+            // A caller may return to any minibatch of the row.
+            self.previous = self.held.unwrap_or(begin);
         }
-        let open = self.open.as_ref().expect("it was opened");
-        // A pool has no minibatch if all its sequences are left out.
-        let Some(last) = open.num_batches().checked_sub(1) else {
-            self.cursor = open.end;
-            return Ok(Outcome { is_empty: true, ..open.outcome });
-        };
-        let batch = cursor.batch.min(last);
-        for &delivered in &open.delivered[open.bounds[batch as usize]..open.bounds[batch as usize + 1]] {
-            memory::push(out, delivered);
-        }
-        if batch == last {
-            self.cursor = open.end;
-            return Ok(open.outcome);
-        }
-        self.cursor = Cursor { batch: batch + 1, ..begin };
-        Ok(Outcome { end_of_sweep: false, ended: false, is_empty: false })
+        Ok(())
     }
 
-    /// Read a pool from the cursor on, and cut it.
+    /// Read a pool from the cursor on, and cut it. `former` is the pool before it in the row that begins at `begin`.
     fn open_pool(
         &mut self,
         table: Table,
         request: Request,
         pool: &Pool,
+        begin: Cursor,
+        former: Option<OpenPool>,
         pause: &mut Pause,
     ) -> Result<OpenPool, Stopped> {
-        let begin = self.cursor;
+        let own_begin = self.cursor;
         let limits = request.limits.unwrap_or(Limits::only_longest(u32::MAX));
         // The sequences of all partitions decide where the pool and its minibatches end.
         let is_part = request.is_global && request.partition.count > 1;
@@ -524,18 +576,27 @@ impl Reader {
             limits: Some(Limits::only_longest(limits.longest)),
             ..request
         };
-        let mut sequences = Vec::new();
+        let (number, num_before, num_left_twice, mut sequences) = former.map_or((0, 0, 0, Vec::new()), |former| {
+            (former.number + 1, former.num_batches(), former.num_left_twice, former.left)
+        });
+        let num_carried = sequences.len();
         let outcome = self.read(table, of_pool, &mut sequences, pause)?;
         let end = self.cursor;
-        let sweep = begin.position / self.num_samples();
+        let sweep = own_begin.position / self.num_samples();
         // A cursor at the end of a sweep still has that sweep's index.
-        let first = if sweep == begin.sweep { begin.index } else { 0 };
+        let first = if sweep == own_begin.sweep { own_begin.index } else { 0 };
         let seed = self.randomization.map_or(0, |randomization| randomization.seed);
         let seed = seed.wrapping_add(sweep).wrapping_add(first.into());
         let lengths: Vec<u32> = memory::collected(sequences.iter().map(|sequence| sequence.load));
-        let Batches { order, mut bounds, rows } = batches(&lengths, limits, pool, seed, pause)?;
+        let is_last = !pool.carries || number + 1 == POOLS_IN_A_ROW || outcome.end_of_sweep || outcome.ended;
+        // A sequence is left over at most twice, so that its chunk is not needed for long.
+        let keeps = (!is_last).then_some(num_left_twice);
+        let Batches { order, mut bounds, rows, left } = batches(&lengths, limits, pool, keeps, seed, pause)?;
+        let num_left_twice = left.partition_point(|&index| (index as usize) < num_carried) as u32;
+        let left = memory::collected(left.into_iter().map(|index| sequences[index as usize]));
         let mut delivered: Vec<Delivered> = memory::collected(order.iter().map(|&index| sequences[index as usize]));
         delivered.iter_mut().zip(rows).for_each(|(delivered, row)| delivered.load = row);
+        sequences.truncate(num_carried);
         // The deal comes after the cut, so that the ranks cut the same minibatches.
         if let Some(randomization) = self.randomization.filter(|_| is_part) {
             let plan = self.plan(table, randomization, sweep);
@@ -552,8 +613,28 @@ impl Reader {
             memory::push(&mut own_before, num_own);
             bounds.iter_mut().for_each(|bound| *bound = own_before[*bound]);
             delivered.retain(|delivered| is_own[delivered.chunk as usize]);
+            sequences.retain(|carried| is_own[carried.chunk as usize]);
         }
-        Ok(OpenPool { begin, end, request, pool: pool.clone(), outcome, delivered, bounds })
+        let mut carried_chunks: Vec<u32> = memory::collected(sequences.iter().map(|carried| carried.chunk));
+        carried_chunks.sort_unstable();
+        carried_chunks.dedup();
+        let (request, pool) = (request, pool.clone());
+        Ok(OpenPool {
+            begin,
+            own_begin,
+            end,
+            request,
+            pool,
+            outcome,
+            number,
+            num_before,
+            is_last,
+            delivered,
+            bounds,
+            carried_chunks,
+            left,
+            num_left_twice,
+        })
     }
 
     /// Pass over reads whose sequences are not needed. Returns their number: at most `most`, all of which end at
@@ -827,15 +908,27 @@ impl Reader {
     }
 
     /// The sweep of the next sequence, its rank, and the last rank of the pool that has begun; `None` when the data
-    /// have ended.
+    /// have ended. Of a pool that has begun, the rank is that of its first sequence.
     #[must_use]
     pub fn ranks(&self) -> Option<(u64, u32, u32)> {
-        let (sweep, rank) = self.rank()?;
-        let begin = Cursor { batch: 0, ..self.cursor };
         // A pool that has begun delivers sequences of all its ranks in any order.
-        let open = self.open.as_ref().filter(|open| self.cursor.batch > 0 && open.begin == begin);
+        let open = self.begun_pool();
+        let (sweep, rank) = self.rank_at(open.map_or(self.cursor, |open| open.own_begin))?;
         let last = open.map_or(rank, |open| if open.end.sweep == sweep { open.end.rank } else { rank });
         Some((sweep, rank, last.max(rank)))
+    }
+
+    /// The open pool, if it has the next minibatch and others before it.
+    fn begun_pool(&self) -> Option<&OpenPool> {
+        let (begin, batch) = (Cursor { batch: 0, ..self.cursor }, self.cursor.batch);
+        let has_next = |open: &&OpenPool| open.begin == begin && (open.num_before..open.num_batches()).contains(&batch);
+        self.open.as_ref().filter(|_| batch > 0).filter(has_next)
+    }
+
+    /// The chunks with sequences that the former pool left to the pool that has begun.
+    #[must_use]
+    pub fn carried_chunks(&self) -> &[u32] {
+        self.begun_pool().map_or(&[], |open| &open.carried_chunks)
     }
 
     /// The chunks of `partition` that can hold a sequence delivered at the ranks from `rank` to `last`, and the rank
