@@ -22,7 +22,9 @@ from cntkio import (
     StreamDefs,
     write_htk_archive,
 )
+from cntkio.source.pipeline import HandOver
 from cntkio.source.plan import ExplainedStep, NoChunks
+from cntkio.source.selecting import Selector
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.timeline import Timeline
 from hypothesis import HealthCheck, given, settings
@@ -450,6 +452,27 @@ def test_costs_and_components_of_a_plan_are_those_of_the_minibatches(tmp_path: P
                 lengths, names = next(iter(minibatch.values())).lengths, minibatch.source_of_sequences.tolist()
                 assert columns["cost"][step] == (2 * lengths + 3 * lengths**2).sum()
                 assert [columns[f"sequences of {name}"][step] for name in ("a", "b")] == [*map(names.count, ("a", "b"))]
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 300])
+def test_a_plan_of_few_steps_selects_few_steps(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.ctf").write_bytes(corpus_text([2] * 5000))
+    selected = list[int]()
+    select = Selector.select
+
+    def counted(self: Selector, *arguments: Any) -> HandOver:
+        hand_over = select(self, *arguments)
+        selected.append(hand_over.num_minibatches)
+        return hand_over
+
+    monkeypatch.setattr(Selector, "select", counted)
+    parts = {"a": (make(tmp_path / "a.ctf"), 1), "b": (make(tmp_path / "a.ctf"), 1)}
+    for made, num_parts in ((make(tmp_path / "a.ctf"), 1), (SequenceMixture(parts), 1), (Mixture(parts), 2)):
+        with made as source:
+            plan = source.plan(2)
+            assert len(plan.steps(count)) == count
+            assert sum(selected) <= max(count, num_parts)
+            selected.clear()
 
 
 @pytest.mark.parametrize("num_sequences", [15, 16, 17, 32])

@@ -95,7 +95,8 @@ class PlannedSteps(Displayed):
         costs: Sum of the squares of the lengths, which attention takes time for, or of the costs of a `Budget` with
             `cost`; float64.
         ends_of_sweep: Whether the step reaches or crosses the end of a sweep, bool.
-        num_chunks: Chunks of the first deserializer's order from which the sequences could come, int64.
+        num_chunks: Chunks of the first deserializer's order from which the sequences could come, int64. Steps that are
+            selected together have one number, so it can be larger in a plan of more steps.
         components: Sequences of each part of a mixture, int64, by its name; of other sources empty.
         limits: Each limit of a `Budget` that changes with the position, int64, by its name: the value where the step
             begins. With balanced partitions, this is where the round begins.
@@ -334,7 +335,8 @@ class SourcePlan(Displayed):
         # If the data have no steps, there are only these empty columns to join.
         columns: list[tuple[Any, ...]] = [tuple(np.zeros(0, kind) for kind in _KINDS)]
         sequences = [np.zeros(0, np.int64)]
-        for _, hand_over in self._hand_overs(timeline, chunks, hold=hold):
+        end = LARGEST_WORD if num_steps is None else num_steps
+        for _, hand_over in self._hand_overs(timeline, chunks, end=end, hold=hold):
             of_first = [order for order in hand_over.orders if order.corpus_index == 0]
             # Each order of the first corpus comes from one call of `take`. The end of the data comes without an order.
             counts_of_orders = chunks.counts[len(chunks.counts) - len(of_first) :]
@@ -406,7 +408,7 @@ class SourcePlan(Displayed):
         timeline = self._begin()
         self._require_few(timeline, last)
         passed, explained = self._pass(timeline, first, LARGEST_WORD), list[ExplainedStep]()
-        for begin, hand_over in self._hand_overs(timeline, NoChunks(), passed, min(last - passed, _MOST_AT_ONCE)):
+        for begin, hand_over in self._hand_overs(timeline, NoChunks(), passed, last):
             passed = begin + hand_over.num_minibatches
             for step in range(max(begin, first), min(passed, last)):
                 explained.append(self._explained(step, hand_over, step - begin))
@@ -514,15 +516,16 @@ class SourcePlan(Displayed):
         require_few_steps(num_steps, num_samples * timeline.num_sequences / timeline.num_samples, what)
 
     def _hand_overs(
-        self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0, most: int = _MOST_AT_ONCE, hold: Any = None
+        self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0, end: int = LARGEST_WORD, hold: Any = None
     ) -> Iterator[tuple[int, HandOver]]:
-        """Yield hand-overs of at most `most` steps, each with the step of its first minibatch.
+        """Yield hand-overs, each with the step of its first minibatch. The caller needs the steps up to before `end`.
 
         The timeline stands before `step`, and can go back to the bookmark `hold`; None: to the last hand-over.
         """
         selector = self._selector(timeline, chunks)
         while True:
-            hand_over = selector.select(self._request, min(self._at_once, most), hold or selector.standing.bookmark)
+            count = min(self._at_once, max(end - step, 1))
+            hand_over = selector.select(self._request, count, hold or selector.standing.bookmark)
             last = hand_over.prepared[-1]
             if last.error is not None and not isinstance(last.error, CntkIoError):
                 raise last.error  # such as an interrupt in the middle of a step
@@ -538,7 +541,7 @@ class SourcePlan(Displayed):
         """Return the hand-over with a step, and the index of the step in it."""
         whole_number("step", step, least=0)
         num_steps = self._pass(timeline, step, LARGEST_WORD)
-        for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps, step - num_steps + 1):
+        for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps, step + 1):
             num_steps = first + hand_over.num_minibatches
             if step < num_steps:
                 return hand_over, step - first
