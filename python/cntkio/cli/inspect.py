@@ -48,11 +48,13 @@ from cntkio.storage.names import is_remote
 from cntkio.storage.open_input import open_input
 from cntkio.storage.output_file import written_whole
 from cntkio.survey.figures import QUANTILES, Figures, StreamFigures, figures
-from cntkio.survey.pictures import Sample, advice, histogram_line, number, page, quantiles
+from cntkio.survey.pictures import advice, histogram_line, number, page, quantiles
 
 _ANY_NUMBER_OF_ERRORS = -1
 _MOST_CLASSES = 10
 _SHOWN_ON_PAGE = 5
+# For a sequence its key; and a line for each stream or, for JSON, the samples of each stream.
+_Row = tuple[int | str, Any]
 _Words = Mapping[str, Mapping[int, str]]  # the words of one-hot samples, by stream and index
 
 
@@ -60,7 +62,7 @@ def inspect(options: Namespace) -> int:
     """Print the contents and the figures of corpora: ranges, quantiles, frequencies of classes, lengths, padding."""
     status = FINE
     found: list[Figures] = []
-    samples: list[Sample] = []
+    samples: list[_Row] = []
     with inputs_of(options) as files:
         for facts, of_corpus in separated(options, _inspected(options, files, found, samples)):
             facts.show(as_json=options.json)
@@ -75,7 +77,7 @@ def inspect(options: Namespace) -> int:
 
 
 def _inspected(
-    options: Namespace, files: Iterable[Input], found: list[Figures], samples: list[Sample]
+    options: Namespace, files: Iterable[Input], found: list[Figures], samples: list[_Row]
 ) -> Iterator[tuple[Facts, int]]:
     """Yield the facts of each corpus and its exit status; add its figures, and samples for a page, to the lists."""
     for file in files:
@@ -202,10 +204,6 @@ def _write_config(options: Namespace, one: Described) -> None:
         print(f"\n{program}", end="")
 
 
-# For each sequence its key; and a line for each stream or, for JSON, the samples of each stream.
-_Rows = Iterator[tuple[int | str, Any]]
-
-
 def head(options: Namespace) -> int:
     """Print the first sequences of corpora, or the sequences from an index or with a key."""
     if options.sequence_key is not None and options.at is not None:
@@ -245,7 +243,7 @@ def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
     return indices
 
 
-def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int], *, as_json: bool) -> _Rows:
+def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int], *, as_json: bool) -> Iterator[_Row]:
     """Yield sequences of the first corpus, joined with the other corpora; of a label file, utterances."""
     if one.labels is not None:
         for name, rows in one.labels.entries(indices):
@@ -297,7 +295,7 @@ class SequencesOf:
         return found
 
 
-def _show_rows(options: Namespace, one: Described, rows: _Rows) -> None:
+def _show_rows(options: Namespace, one: Described, rows: Iterable[_Row]) -> None:
     if options.json:
         section = {"section": one.section} if one.section else {}
         sequences = [{"key": key, "streams": samples} for key, samples in rows]
@@ -345,12 +343,12 @@ def _samples(streams: Mapping[str, MinibatchData]) -> dict[str, list[Any]]:
     return found
 
 
-def _samples_for_page(one: Described, corpora: Sequence[Corpus]) -> list[Sample]:
+def _samples_for_page(one: Described, corpora: Sequence[Corpus]) -> Sequence[_Row]:
     indices = range(min(_SHOWN_ON_PAGE, corpora[0].table.num_sequences))
     if len(corpora) > 1 and one.label_names is None:
         return []
     try:
-        return [Sample(str(key), lines) for key, lines in _rows(one, corpora, indices, as_json=False)]
+        return list(_rows(one, corpora, indices, as_json=False))
     except CntkIoError:  # the facts already name the error
         return []
 

@@ -9,7 +9,7 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -102,27 +102,25 @@ def advice(found: Buckets) -> str:
     return f"{shares} with sequences of up to {longest} samples apart ({found.size} sequences in a minibatch)"
 
 
-class Sample(NamedTuple):
-    """A sequence to show on a page: its key, and for each stream its name and its samples."""
-
-    key: str
-    lines: list[tuple[str, str]]
-
-
 _SPACE_OF_A_NUMBER = re.compile(r"(?<=\d) (?=%)|(?<=%:) ")  # where no line may break
 _NO_NAMES: Mapping[str, Mapping[int, str]] = MappingProxyType({})
 
 
 def page(
-    title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures], samples: Sequence[Sample] = (),
+    title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures], samples: Sequence[tuple[Any, Any]] = (),
     names: Mapping[str, Mapping[int, str]] = _NO_NAMES,
 ) -> str:  # fmt: skip
-    """Return a page of HTML about corpora, with facts about their file; `names` are the names of classes by stream."""
+    """Return a page of HTML about corpora, with facts about their file.
+
+    Args:
+        samples: Sequences to show: the key of each, and for each stream its name and its samples.
+        names: The names of classes, by stream.
+    """
     shown = ["<h2>First sequences</h2>"] if samples else []
-    for sample in samples:
+    for key, texts in samples:
         # The text of samples comes from the corpus, and stays as it is.
-        lines = [(name, _text(text), ' class="samples"') for name, text in sample.lines]
-        shown.append(f"<h3>sequence {_text(sample.key)}</h3>{_table_of(lines)}")
+        lines = [(name, _text(text), ' class="samples"') for name, text in texts]
+        shown.append(f"<h3>sequence {_text(str(key))}</h3>{_table_of(lines)}")
     return _page(title, [_table(facts), *shown, *(part for found in corpora for part in _corpus(found, names))])
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
@@ -419,18 +421,14 @@ class Collate:
         return convert(read_minibatch(batch, shapes=self._shapes, one_hot=self._one_hot), self._device, self._layout)
 
 
-class _Memory:
-    """The memory of a read-only array, declared writable: PyTorch has no read-only tensors."""
-
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        interface = array.__array_interface__
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-        self.array = array  # kept alive for as long as the tensor
-
-
 def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     """Return a tensor that shares the memory of an array."""
-    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Memory(array)))
+    if not array.flags.writeable:
+        # PyTorch has no read-only tensors, so the memory is declared writable, by an object that keeps the array alive.
+        interface = array.__array_interface__
+        writable = {**interface, "data": (interface["data"][0], False)}
+        array = np.asarray(SimpleNamespace(__array_interface__=writable, array=array))
+    return torch.from_numpy(array)
 
 
 def _in_layout(data: Data, layout: Layout | None) -> Any:
@@ -505,30 +503,23 @@ def _nested(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     return nested
 
 
-class _Pieces(NamedTuple):
-    """Tensors of a stream as a function and its arguments: strided tensors, numbers, and pieces of other tensors.
-
-    PyTorch's own ways to move and pickle CSR and nested tensors warn, or do not exist.
-    """
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-
 def _pieces_of(tensors: Any) -> Any:
-    """Take tensors of any layout apart; a strided tensor stays whole."""
+    """Take tensors of any layout apart: into a function and its arguments, which may be pieces of other tensors.
+
+    A strided tensor stays whole. PyTorch's own ways to move and pickle CSR and nested tensors warn, or do not exist.
+    """
     if isinstance(tensors, Ragged | Padded | Truncated):
-        return _Pieces(type(tensors), tuple(map(_pieces_of, tensors)))
+        return partial(type(tensors), *map(_pieces_of, tensors))
     if tensors.layout == torch.sparse_csr:
         parts = tensors.crow_indices(), tensors.col_indices(), tensors.values()
-        return _Pieces(_matrix, (*parts, tuple(tensors.shape)))
+        return partial(_matrix, *parts, tuple(tensors.shape))
     if tensors.is_nested:
-        return _Pieces(_nested, (tensors.values(), tensors.offsets()))
+        return partial(_nested, tensors.values(), tensors.offsets())
     return tensors
 
 
 def _built(piece: Any, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Any:
     """Put the tensors of a piece together; `change` is applied to each strided tensor of it."""
-    if isinstance(piece, _Pieces):
-        return piece.function(*(_built(argument, change) for argument in piece.arguments))
+    if isinstance(piece, partial):
+        return piece.func(*(_built(argument, change) for argument in piece.args))
     return change(piece) if change is not None and isinstance(piece, torch.Tensor) else piece
