@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,6 @@ from cntkio.formats.table import Column, in_precision
 from cntkio.streams import StreamInformation, num_values
 
 _DROP = "ArrowDeserializer(..., nulls='drop') leaves out the rows with nulls"
-_T = TypeVar("_T")
 Shape = int | tuple[int, ...]
 Shapes: TypeAlias = Mapping[str, Shape] | pa.Schema | None
 """Shapes of samples by column, or the schema of a table that cntkio wrote."""
@@ -302,30 +300,6 @@ class Rows(NamedTuple):
         if (keys < 0).any():
             raise CorpusError(f"{where} has the key {keys[keys < 0][0]}; expected whole numbers from 0, or texts")
         return keys.astype(np.uint64)
-
-
-def converted(convert: Callable[[Any], _T], batch: pa.RecordBatch, row_of: Callable[[int], object]) -> _T:
-    """Return what a function makes of a batch.
-
-    Raises:
-        CorpusError: A row cannot be converted; the message has the number that `row_of` gives it.
-    """
-
-    def error_of(part: pa.RecordBatch) -> CorpusError | None:
-        try:
-            convert(part)
-        except CorpusError as error:
-            return error
-        return None
-
-    try:
-        return convert(batch)
-    except CorpusError as error:
-        # The first rows of a batch fail together as soon as a wrong row is among them, so a binary search finds this
-        # row.
-        firsts = range(batch.num_rows)
-        row = bisect.bisect_left(firsts, True, key=lambda last: error_of(batch.slice(0, last + 1)) is not None)
-        raise CorpusError(f"row {row_of(row)}, {error_of(batch.slice(row, 1)) or error}") from None
 
 
 def rows_of(

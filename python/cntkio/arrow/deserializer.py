@@ -7,6 +7,7 @@ number of threads.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
 import json
@@ -32,7 +33,6 @@ from cntkio.arrow.columns import (
     categories,
     columns_of_categories,
     columns_of_streams,
-    converted,
     has_text_keys,
     key_of,
     rows_of,
@@ -662,12 +662,24 @@ def _places_of_rows(path: str, rows: npt.NDArray[np.int64]) -> PlacesInFiles:
 def _converted(
     table: Table, convert: Callable[[pa.RecordBatch], _T], batch: pa.RecordBatch, own: npt.NDArray[np.int64]
 ) -> _T:
-    """Return what a function makes of a batch, whose rows have these numbers in the table."""
+    """Return what a function makes of a batch, whose rows have these numbers in the table; refuse a wrong row."""
+
+    def error_of(part: pa.RecordBatch) -> CorpusError | None:
+        try:
+            convert(part)
+        except CorpusError as error:
+            return error
+        return None
+
     try:
-        found = converted(convert, batch, own.__getitem__)
+        found = convert(batch)
     except CorpusError as error:
         table.require_unchanged()
-        raise table.error(str(error)) from None
+        # The first rows of a batch fail together as soon as a wrong row is among them, so a binary search finds this
+        # row.
+        firsts = range(batch.num_rows)
+        row = bisect.bisect_left(firsts, True, key=lambda last: error_of(batch.slice(0, last + 1)) is not None)
+        raise table.error(f"row {own[row]}, {error_of(batch.slice(row, 1)) or error}") from None
     # Of a mapped file, the conversion reads the bytes themselves.
     if table.is_mapped:
         table.require_unchanged()

@@ -99,7 +99,8 @@ def table_in_memory(data: Any) -> Table:
     if isinstance(data, pa.RecordBatchReader):
         return _Batches(name, data.schema, partial(iter, data))
     if isinstance(data, DataSet) and data.features is not None:
-        return _DataSet(data) if isinstance(data, Sized) else _Batches(name, data.features.arrow_schema, _batches(data))
+        schema = data.features.arrow_schema
+        return _DataSet(data) if isinstance(data, Sized) else _Batches(name, schema, partial(_batches, data))
     if isinstance(data, ArrowStream):
         return _Batches(name, _reader(data).schema, partial(_reader, data))
     if isinstance(data, Sequence) and len(data) and all(isinstance(part, pa.Table) for part in data):
@@ -111,12 +112,9 @@ def table_in_memory(data: Any) -> Table:
     raise ConfigError(f"got a {type(data).__name__}; expected {kinds}, such as {{'x': data}}", key="data")
 
 
-def _batches(data: DataSet) -> Callable[[], Iterator[pa.RecordBatch]]:
-    def read() -> Iterator[pa.RecordBatch]:
-        tables = data.with_format("arrow").iter(batch_size=ROWS_AT_ONCE)
-        return (batch for table in tables for batch in pa.table(table).to_batches())
-
-    return read
+def _batches(data: DataSet) -> Iterator[pa.RecordBatch]:
+    tables = data.with_format("arrow").iter(batch_size=ROWS_AT_ONCE)
+    return (batch for table in tables for batch in pa.table(table).to_batches())
 
 
 def _reader(data: ArrowStream) -> pa.RecordBatchReader:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from cntkio.formats.pieces import (
     refuse_parts,
 )
 from cntkio.formats.table import Column, Keys, as_numbers, in_precision, least_precision
-from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.minibatch import Arrays, Minibatch, MinibatchData
 from cntkio.streams import StorageFormat, StreamInformation
 
 # Sizes by which data are divided. They change memory and time, never a result.
@@ -118,22 +118,6 @@ class _Matrix(Protocol):
     def tocsr(self) -> Any: ...
 
 
-class _Cut(NamedTuple):
-    """Consecutive sequences.
-
-    Attributes:
-        offsets: Sample at which each sequence begins and, last, the number of samples.
-        values: Dense: the samples. Sparse: the value of each entry.
-        indptr: Sparse: entry at which each sample begins and, last, where they end; not always counted from 0.
-        indices: Sparse: the index of each entry.
-    """
-
-    offsets: npt.NDArray[Any]
-    values: npt.NDArray[Any]
-    indptr: npt.NDArray[Any] | None = None
-    indices: npt.NDArray[Any] | None = None
-
-
 class _Samples(Protocol):
     """The samples of a stream, in one of the forms below."""
 
@@ -145,7 +129,9 @@ class _Samples(Protocol):
     floats: Sequence[npt.NDArray[Any]] = ()  # all values; none if they are only classes
 
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]: ...
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> Arrays:
+        """Return consecutive sequences. The bounds of sparse samples, `indptr`, do not always count from 0."""
 
 
 def _samples_of(name: str, data: Any) -> _Samples:
@@ -153,7 +139,7 @@ def _samples_of(name: str, data: Any) -> _Samples:
         return _FlatSamples.of(data)
     if isinstance(data, _Matrix):
         rows = data.tocsr()
-        return _FlatSamples(_Cut(np.arange(rows.shape[0] + 1), rows.data, rows.indptr, rows.indices), rows.shape[1:])
+        return _FlatSamples(Arrays(rows.data, np.arange(rows.shape[0] + 1), rows.indptr, rows.indices), rows.shape[1:])
     if isinstance(data, ArrowStream | ArrowArray):
         return _in_table(name, data, {})
     try:
@@ -183,7 +169,7 @@ def _samples_of(name: str, data: Any) -> _Samples:
 
 def _array_samples(array: npt.NDArray[Any]) -> _Samples:
     num_sequences = len(array) if array.ndim else 0
-    return _FlatSamples(_Cut(np.arange(num_sequences + 1), array), array.shape[1:] or (1,))
+    return _FlatSamples(Arrays(array, np.arange(num_sequences + 1)), array.shape[1:] or (1,))
 
 
 def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> _Samples:
@@ -200,7 +186,7 @@ def _table(data: Any, one_hot: Mapping[str, Classes]) -> Writable:
 class _FlatSamples(_Samples):
     """The samples of all sequences, one after the other, in one array."""
 
-    def __init__(self, samples: _Cut, shape: tuple[int, ...], stream: StreamInformation | None = None) -> None:
+    def __init__(self, samples: Arrays, shape: tuple[int, ...], stream: StreamInformation | None = None) -> None:
         self._all, self._stream, self.shape, self.dtype = samples, stream, shape, samples.values.dtype
         self.num_sequences, self.is_sparse = len(samples.offsets) - 1, samples.indices is not None
         self.floats = [samples.values]
@@ -209,7 +195,7 @@ class _FlatSamples(_Samples):
 
     @classmethod
     def of(cls, data: MinibatchData) -> _FlatSamples:
-        return cls(_Cut(data.offsets, data.values, data.indptr, data.indices), data.stream.shape, data.stream)
+        return cls(data.arrays, data.stream.shape, data.stream)
 
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
         stream = self._stream
@@ -217,15 +203,15 @@ class _FlatSamples(_Samples):
             return np.dtype(asked)
         return stream.dtype if stream is not None and stream.dtype.kind == "i" else least_precision([self._all.values])
 
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        offsets, values, indptr, indices = self._all
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> Arrays:
+        values, offsets, indptr, indices = self._all
         begin, end = int(offsets[first]), int(offsets[last])
         offsets = offsets[first : last + 1] - begin
         if indptr is None or indices is None:
-            return _Cut(offsets, values[begin:end])
+            return Arrays(values[begin:end], offsets)
         indptr = indptr[begin : end + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
-        return _Cut(offsets, values[entries], indptr, indices[entries])
+        return Arrays(values[entries], offsets, indptr, indices[entries])
 
 
 def _as_matrices(name: str, sequences: Sequence[Any]) -> list[Any]:
@@ -267,7 +253,7 @@ class _ListSamples(_Samples):
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
         return least_precision(self.floats) if asked is None else np.dtype(asked)
 
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> Arrays:
         sequences, arrays = self._sequences[first:last], self.floats[first:last]
         offsets = np.cumsum([0, *(sequence.shape[0] for sequence in sequences)], dtype=np.int64)
         # NumPy would round whole numbers of several types when it joins them.
@@ -276,11 +262,11 @@ class _ListSamples(_Samples):
             arrays = [in_precision(f"{where} {first + index}", array, dtype) for index, array in enumerate(arrays)]
         values = np.concatenate([array.reshape(-1) for array in arrays])
         if not self.is_sparse:
-            return _Cut(offsets, values)
+            return Arrays(values, offsets)
         from scipy import sparse  # late: SciPy need not be installed, but a caller with matrices has it
 
         rows = sparse.vstack(sequences, format="csr")
-        return _Cut(offsets, values, rows.indptr, rows.indices)
+        return Arrays(values, offsets, rows.indptr, rows.indices)
 
 
 class _ClassSamples(_Samples):
@@ -301,11 +287,11 @@ class _ClassSamples(_Samples):
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
         return np.dtype(np.float32 if asked is None else asked)
 
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> Arrays:
         # float64, because float32 would not have all class ids if lists of several types are joined.
         cut = self._classes.cut(first, last, np.dtype(np.float64))
-        classes = cut.values.reshape(-1).astype(np.int64)
-        return _Cut(cut.offsets * self._steps, np.ones(len(classes), dtype), np.arange(len(classes) + 1), classes)
+        classes: npt.NDArray[Any] = cut.values.reshape(-1).astype(np.int64)
+        return Arrays(np.ones(len(classes), dtype), cut.offsets * self._steps, np.arange(len(classes) + 1), classes)
 
 
 # ---- Pieces of any argument of a writer: a deserializer, a source, a mapping of arrays, record batches.

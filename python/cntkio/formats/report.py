@@ -6,7 +6,7 @@ Errors and warnings are counted by kind. The first ten of each kind are logged i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -161,6 +161,21 @@ class Report:
             if self._level > 0 and (self._logged[kind] < most or self._level > 1):
                 self._logged[kind] += 1
                 logger.warning("%s", message if isinstance(message, str) else message())
+
+    def remark(
+        self, kind: str, count: int, examples: Sequence[Callable[[], Exception]], *, is_strict: bool = False
+    ) -> None:
+        """Count `count` warnings of a kind, and log the first of them.
+
+        Args:
+            examples: Make the errors of the first. The last of these stands for all later cases, too.
+            is_strict: Whether warnings are errors: the first is raised.
+        """
+        if is_strict and examples:
+            raise examples[0]()
+        self.count(kind, count)
+        for number, error in enumerate(examples, 1):
+            self.log(kind, error, stands_for=1 if number < len(examples) else count - number + 1)
 
     def log_together(self, kind: str, count: int, message: str) -> None:
         """Count `count` warnings of a kind, and log one line that stands for all of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -345,11 +346,8 @@ class CBFFormat(Format):
         num_unused, kind = loaded.findings, "chunk with unused bytes"
         what = f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream"
         byte = int(index.layout.ends[loaded.chunk_id]) - num_unused
-        error = FormatError(what, path=index.name, byte=byte)
-        if self._options.strict:
-            raise error
-        self.report.count(kind)
-        self.report.log(kind, lambda: error)
+        error = partial(FormatError, what, path=index.name, byte=byte)
+        self.report.remark(kind, 1, [error], is_strict=self._options.strict)
 
 
 def _read_lengths(

@@ -471,14 +471,9 @@ class CTFFormat(Format):
 
     def _log_remarks(self, file: OpenText, index: Index) -> None:
         for kind, remark in index.layout.remarks.items():
-            self.report.count(kind, remark.total)
-            # The index keeps the first examples only, so the last of them stands for all later cases, too.
-            last = len(remark.examples) - 1
-            for number, (offset, key) in enumerate(remark.examples):
-                error = partial(file.locator.error, offset, REMARKS[kind], sequence=key)
-                if self.options.strict:
-                    raise error()
-                self.report.log(kind, error, stands_for=1 if number < last else remark.total - number)
+            error = partial(file.locator.error, what=REMARKS[kind])
+            errors = [partial(error, offset, sequence=key) for offset, key in remark.examples]
+            self.report.remark(kind, remark.total, errors, is_strict=self.options.strict)
 
     def words(self, kind: str, stream: int | None) -> str:
         """Return the template of the message about a kind of finding, as in `WORDS`."""

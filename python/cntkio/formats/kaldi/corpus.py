@@ -230,15 +230,11 @@ class _KaldiFormat(Format):
         sums = "\n".join(objects.sums).encode()
         fingerprint = f"{len(objects.keys)}:{digest_of(columns, sums)}"
         layout, num_bytes = _Layout(objects, content, dim), int((objects.ends - objects.begins).sum(dtype=np.uint64))
-        loads = loads_at_once(self._num_requests(objects), num_bytes // table.num_chunks)
+        loads = loads_at_once(self._files.stored.requests_for(objects.paths), num_bytes // table.num_chunks)
         return Index(
             self.report.name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, loads_at_once=loads,
             utterances=utterances,
         ), []  # fmt: skip
-
-    def _num_requests(self, objects: Objects) -> int:
-        """Return the number of requests to keep under way while objects are read; 0: an archive is local."""
-        return self._files.stored.requests_for(objects.paths)
 
     def _stream(self, kinds: npt.NDArray[np.uint8]) -> str:
         """Return the name of the stream, by the kinds of the objects: the first object decides for all."""
@@ -443,7 +439,8 @@ class _KaldiFormat(Format):
         # Each file is opened once for all its objects, and read from its beginning to its end.
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), len(order)]
         runs = [order[begin:end] for begin, end in itertools.pairwise(bounds)]
-        for coming in ahead(functools.partial(self._files.request, objects), runs, self._num_requests(objects)):
+        num_requests = self._files.stored.requests_for(objects.paths)
+        for coming in ahead(functools.partial(self._files.request, objects), runs, num_requests):
             found, parts = coming()
             with closing(found) as text, explained(text):
                 for part, source in parts:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -49,7 +49,6 @@ from cntkio.formats.mlf.entries import (
     FRAME_PERIOD,
     LAST_INVALID,
     REMARKS_ON_LABELS,
-    CompactIntegers,
     Entries,
     LabelSettings,
     Names,
@@ -274,68 +273,48 @@ class MLFLayout(NamedTuple):
 
     Attributes:
         settings: The options of the stream.
-        files: The entries of each file.
+        paths: The files.
         first_of_file: First entry of each file and, last, the number of entries.
-        keys: Key of each entry.
-        lengths: Number of frames of each entry.
-        faults: Index of each entry's fault in the core's `MLF_FAULTS`.
+        entries: The entries of all files.
         run_bounds: First run of each entry and, last, the number of runs.
-        starts: First frame of each run.
-        classes: Class of each run.
         known_lines: Of each file: the places of some lines, for errors (see `Locator`).
     """
 
     settings: LabelSettings
-    files: list[Entries]
+    paths: list[str]
     first_of_file: npt.NDArray[np.int64]
-    keys: npt.NDArray[np.bytes_]
-    lengths: npt.NDArray[np.uint32]
-    faults: npt.NDArray[np.uint8]
+    entries: Entries
     run_bounds: npt.NDArray[np.int64]
-    starts: CompactIntegers
-    classes: CompactIntegers
     known_lines: dict[str, list[tuple[int, int]]]
 
     @classmethod
-    def of(cls, settings: LabelSettings, files: list[Entries]) -> MLFLayout:
+    def of(cls, settings: LabelSettings, files: Mapping[str, Entries]) -> MLFLayout:
         """Put the entries of files one after the other."""
-        faults = np.concatenate([file.faults for file in files])
-        frames = np.concatenate([file.frames for file in files])
-        # The runs of each file count from 0.
-        num_runs = np.cumsum([0, *(len(file.starts.low) for file in files)]).astype(np.uint64)
-        run_ends = [file.run_ends + before for file, before in zip(files, num_runs, strict=False)]
-        return cls(
-            settings,
-            files,
-            np.cumsum([0, *(len(file.keys) for file in files)]),
-            np.concatenate([file.keys for file in files]),
-            # A broken utterance may have no frames. It is never delivered, but the table needs a length of at least 1.
-            np.where(faults > LAST_INVALID, np.maximum(frames, 1), frames).astype(np.uint32),
-            faults,
-            np.concatenate([np.zeros(1, np.uint64), *run_ends]).astype(np.int64),
-            CompactIntegers.joined([file.starts for file in files]),
-            CompactIntegers.joined([file.classes for file in files]),
-            {file.path: [(0, 1)] for file in files},
-        )
+        entries = Entries.joined([*files.values()])
+        # A broken utterance may have no frames. It is never delivered, but the table needs a length of at least 1.
+        frames = np.where(entries.faults > LAST_INVALID, np.maximum(entries.frames, 1), entries.frames)
+        first_of_file = np.cumsum([0, *(len(file.keys) for file in files.values())])
+        run_bounds = np.append(0, entries.run_ends.astype(np.int64))
+        lines = {path: [(0, 1)] for path in files}
+        return cls(settings, list(files), first_of_file, entries._replace(frames=frames), run_bounds, lines)
 
     @property
     def num_rows(self) -> int:
         """Number of rows of all entries, without empty rows."""
-        return len(self.starts.low)
+        return len(self.entries.starts.low)
 
     def rows(self, sequence_index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """Return the number of frames and the class of each row of an entry."""
-        begin, end = self.run_bounds[sequence_index : sequence_index + 2].tolist()
-        bounds = np.append(self.starts.only(slice(begin, end)), self.lengths[sequence_index]).astype(np.int64)
-        return bounds[1:] - bounds[:-1], self.classes.only(slice(begin, end))
+        own = slice(*self.run_bounds[sequence_index : sequence_index + 2].tolist())
+        bounds = np.append(self.entries.starts.only(own), self.entries.frames[sequence_index]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self.entries.classes.only(own)
 
-    def entry(self, sequence_index: int) -> tuple[Entries, int]:
-        """Return the file of an entry, and the entry's index in it."""
-        file_index = span_at(self.first_of_file, sequence_index)
-        return self.files[file_index], sequence_index - self.first_of_file[file_index]
+    def path_of(self, sequence_index: int) -> str:
+        """Return the file of an entry."""
+        return self.paths[int(span_at(self.first_of_file, sequence_index))]
 
     def error(self, sequence_index: int, byte: int, what: str, kind: str | None = None) -> FormatError:
-        path, key = self.entry(sequence_index)[0].path, decoded(self.keys[sequence_index])
+        path, key = self.path_of(sequence_index), decoded(self.entries.keys[sequence_index])
         details: dict[str, Any] = {"sequence": key, "stream": self.settings.name, "kind": kind}
         if self.settings.is_text:
             return _located(path, self.settings.remote, byte, what, self.known_lines[path], **details)
@@ -343,14 +322,14 @@ class MLFLayout(NamedTuple):
 
     def complaint(self, sequence_index: int) -> FormatError:
         """Return the error about an invalid or broken entry."""
-        file, index = self.entry(sequence_index)
-        fault, byte = _core.MLF_FAULTS[self.faults[sequence_index]], int(file.fault_offsets[index])
+        entries = self.entries
+        fault, byte = _core.MLF_FAULTS[entries.faults[sequence_index]], int(entries.fault_offsets[sequence_index])
         what = FAULT_WORDS[fault]
         if fault == "large class":
             what += f", which is {self.settings.dim}"
         if self.settings.is_text and fault != "no frames":
             # The labels do not keep the text, so the row is read again.
-            with closing(open_stored(file.path, self.settings.remote)) as text:
+            with closing(open_stored(self.path_of(sequence_index), self.settings.remote)) as text:
                 row = decoded(text.read(byte, 200).split(b"\n", 1)[0].rstrip(b"\r"))
             what += f": {row!r}"
         if fault == "unknown label" and self.settings.mapping_file is not None:
@@ -375,21 +354,21 @@ class MLFFormat(Format):
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings, targets = self._settings, self._targets
-        files = list(filled_files(self, self._paths, self._entries).values())
+        files = filled_files(self, self._paths, self._entries)
         self._warn_of_remarks(files)
         layout = MLFLayout.of(settings, files)
+        entries = layout.entries
         self._refuse_repeated(layout)
         form: StorageFormat = "sparse" if targets is None and not settings.as_class_ids else "dense"
         dtype = np.int32 if settings.as_class_ids else settings.dtype
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
         stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
-        chunk_starts = _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES)
-        files_of = file_finder([shown(file.path) for file in files], functools.partial(span_at, layout.first_of_file))
-        table = SequenceTable(Keys(layout.keys), layout.lengths, chunk_starts, files=files_of)
+        chunk_starts = _core.htk_chunk_starts(entries.frames, _CHUNK_FRAMES)
+        files_of = file_finder([*map(shown, files)], functools.partial(span_at, layout.first_of_file))
+        table = SequenceTable(Keys(entries.keys), entries.frames, chunk_starts, files=files_of)
         # The core's faults are in the order: sound, invalid, broken.
-        is_broken = layout.faults > LAST_INVALID
-        is_invalid = (layout.faults > 0) & ~is_broken
-        is_pattern = np.concatenate([file.is_pattern for file in files])
+        is_broken = entries.faults > LAST_INVALID
+        is_invalid = (entries.faults > 0) & ~is_broken
         utterances = Utterances(
             can_lead=False,  # as in CNTK
             unequal_lengths=settings.unequal_lengths,
@@ -397,10 +376,10 @@ class MLFFormat(Format):
             invalid=is_invalid if is_invalid.any() else None,
             broken=is_broken if is_broken.any() else None,
             is_literal=settings.compatible,
-            is_pattern=is_pattern if is_pattern.any() else None,
+            is_pattern=entries.is_pattern if entries.is_pattern.any() else None,
             complaint=layout.complaint,
         )
-        fingerprint = self._fingerprint(layout)
+        fingerprint = self._fingerprint(layout, files)
         return Index(self.report.name, (stream,), table, fingerprint, layout, utterances=utterances), []
 
     def _entries(self, path: str) -> Entries:
@@ -416,54 +395,50 @@ class MLFFormat(Format):
         return found
 
     def _refuse_repeated(self, layout: MLFLayout) -> None:
-        _, again = repeated(layout.keys)
+        _, again = repeated(layout.entries.keys)
         if len(again):
-            file, index = layout.entry(again[0])
             what = f"a second entry for this utterance ({len(again)} in all)"
-            error = layout.error(again[0], int(file.offsets[index]), what, "repeated utterance")
+            error = layout.error(again[0], int(layout.entries.offsets[again[0]]), what, "repeated utterance")
             if not self._settings.compatible:
                 raise error
             self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
 
-    def _warn_of_remarks(self, files: Sequence[Entries]) -> None:
-        for file in files:
+    def _warn_of_remarks(self, files: Mapping[str, Entries]) -> None:
+        for path, file in files.items():
             for (kind, words), (count, offsets) in zip(REMARKS_ON_LABELS, file.remarks, strict=True):
+                errors = [functools.partial(_located, path, self._settings.remote, byte, words) for byte in offsets]
                 if count:
-                    self.report.count(kind, count)
-                # Only the first offsets are known, so the last of them stands for all later cases, too.
-                for left, byte in zip(range(count, 0, -1), offsets, strict=False):
-                    error = functools.partial(_located, file.path, self._settings.remote, byte, words)
-                    if self._settings.strict:
-                        raise error()
-                    self.report.log(kind, error, stands_for=left if byte == offsets[-1] else 1)
+                    self.report.remark(kind, count, errors, is_strict=self._settings.strict)
 
-    def _fingerprint(self, layout: MLFLayout) -> str:
+    def _fingerprint(self, layout: MLFLayout, files: Mapping[str, Entries]) -> str:
         # Targets change the delivered values, but not the labels.
         rows = np.frombuffer(b"" if self._targets is None else self._targets.rows, np.uint8)
+
+        def digest(entries: Entries) -> str:
+            return digest_of([entries.keys, entries.frames, *entries.classes, *entries.starts, rows])
+
         # With a fingerprint for each file, the message about a checkpoint can name the files that differ.
-        if len(layout.files) > 1:
-            sums = [digest_of([file.keys, file.frames, *file.classes, *file.starts, rows]) for file in layout.files]
-            return fingerprint_of_files([file.path for file in layout.files], sums)
-        digest = digest_of([layout.keys, layout.lengths, *layout.classes, *layout.starts, rows])
-        return f"{len(layout.keys)}:{digest}"
+        if len(files) > 1:
+            return fingerprint_of_files(layout.paths, list(map(digest, files.values())))
+        return f"{len(layout.entries.keys)}:{digest(layout.entries)}"
 
     def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: MLFLayout = index.layout
         begin, end = index.table.bounds_of(chunk_id)
         # The runs of a whole chunk are neighbours, so a slice selects them.
         if sequences is None:
-            bounds, lengths = layout.run_bounds[begin : end + 1], layout.lengths[begin:end]
+            bounds, lengths = layout.run_bounds[begin : end + 1], layout.entries.frames[begin:end]
             runs: slice | npt.NDArray[np.int64] = slice(*bounds[[0, -1]].tolist())
             bounds = bounds - bounds[0]
         else:
             entries = begin + sequences.astype(np.int64)
-            begins, lengths = layout.run_bounds[entries], layout.lengths[entries]
+            begins, lengths = layout.run_bounds[entries], layout.entries.frames[entries]
             sizes = layout.run_bounds[entries + 1] - begins
             bounds = np.append(0, np.cumsum(sizes))
             # No loop over entries: there may be very many.
             runs = np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], sizes)
         chunk = _core.runs_chunk(
-            lengths, bounds.astype(np.uint32), layout.starts.only(runs), layout.classes.only(runs),
+            lengths, bounds.astype(np.uint32), layout.entries.starts.only(runs), layout.entries.classes.only(runs),
             self._settings.dim, self._settings.marks_starts, self._targets,
         )  # fmt: skip
         return Loaded(chunk_id, chunk, sequences=sequences)
@@ -471,16 +446,15 @@ class MLFFormat(Format):
     def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         layout: MLFLayout = index.layout
         path_indices = span_at(layout.first_of_file, sequences)
-        begins = np.empty(len(sequences), np.int64)
-        lines = np.empty(len(sequences), np.int64) if self._settings.is_text else None
+        begins = layout.entries.offsets[sequences].astype(np.int64)
+        lines = np.empty(len(sequences), np.int64)
         # By file, because one pass over a file counts all of its lines.
-        for number in np.unique(path_indices).tolist():
-            mine, entries = path_indices == number, layout.files[number]
-            begins[mine] = entries.offsets[sequences[mine] - layout.first_of_file[number]]
-            if lines is not None:
-                with closing(open_stored(entries.path, self._settings.remote)) as text:
-                    lines[mine] = Locator(text).lines_of(begins[mine])
-        return PlacesInFiles([shown(file.path) for file in layout.files], path_indices, begins, lines)
+        for number in np.unique(path_indices).tolist() if self._settings.is_text else ():
+            mine = path_indices == number
+            with closing(open_stored(layout.paths[number], self._settings.remote)) as text:
+                lines[mine] = Locator(text).lines_of(begins[mine])
+        paths = [*map(shown, layout.paths)]
+        return PlacesInFiles(paths, path_indices, begins, lines if self._settings.is_text else None)
 
 
 def _located(
@@ -505,7 +479,7 @@ class Labels(NamedTuple):
     def complaints(self) -> Iterator[str]:
         """Yield complaints about the first invalid or broken utterances."""
         layout = self.corpus.index.layout
-        for index in layout.faults.nonzero()[0][:NUM_IN_FULL].tolist():
+        for index in layout.entries.faults.nonzero()[0][:NUM_IN_FULL].tolist():
             yield str(layout.complaint(index))
 
     def entries(self, indices: Iterable[int]) -> Iterator[tuple[str, list[tuple[str, int]]]]:

@@ -167,7 +167,7 @@ class CompactIntegers(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Entries of one file.
+    """Entries of one file, or of several.
 
     Attributes:
         is_pattern: Whether each key also matches all keys that end with a slash and this key (``*/`` before it).
@@ -181,7 +181,6 @@ class Entries(NamedTuple):
         remarks: For each of `REMARKS_ON_LABELS`, the number of cases and the bytes of the first cases.
     """
 
-    path: str
     keys: npt.NDArray[np.bytes_]
     is_pattern: npt.NDArray[np.bool_]
     offsets: npt.NDArray[np.uint64]
@@ -192,6 +191,18 @@ class Entries(NamedTuple):
     starts: CompactIntegers
     classes: CompactIntegers
     remarks: list[tuple[int, list[int]]]
+
+    @classmethod
+    def joined(cls, files: Sequence[Entries]) -> Entries:
+        """Put the entries of files one after the other, without their remarks."""
+        if len(files) == 1:
+            return files[0]
+        # The runs of each file count from 0.
+        num_runs = np.cumsum([0, *(len(file.starts.low) for file in files)]).astype(np.uint64)
+        moved = [file._replace(run_ends=file.run_ends + before) for file, before in zip(files, num_runs, strict=False)]
+        columns: list[Any] = [*zip(*moved, strict=True)]
+        of_all: list[Any] = [*map(np.concatenate, columns[:7]), *map(CompactIntegers.joined, columns[7:9])]
+        return cls(*of_all, remarks=[])
 
     def to_cache(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the facts and arrays that an index cache keeps."""
@@ -207,7 +218,7 @@ class Entries(NamedTuple):
         return {"width": width, "remarks": self.remarks}, arrays
 
     @classmethod
-    def from_cache(cls, path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Entries:
+    def from_cache(cls, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Entries:
         """Make entries from the facts and arrays of an index cache.
 
         Raises:
@@ -230,7 +241,7 @@ class Entries(NamedTuple):
         is_pattern[arrays["patterns"]] = True
         at, frames, fault_at = arrays["at"], arrays["frames"], arrays["fault_at"]
         faults = arrays["faults"].astype(np.uint8)
-        return cls(path, keys, is_pattern, at, frames, faults, fault_at, ends, starts, classes, remarks)
+        return cls(keys, is_pattern, at, frames, faults, fault_at, ends, starts, classes, remarks)
 
 
 def read_entries(path: str, names: Names, settings: LabelSettings) -> Entries:
@@ -246,7 +257,7 @@ def read_entries(path: str, names: Names, settings: LabelSettings) -> Entries:
         if not settings.cache_index:
             return scan_text(text, path, names, settings)
         cache = IndexCache(text, facts)
-        entries = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
+        entries = cache.read(lambda arrays: Entries.from_cache(arrays.facts, arrays.read_all()))
         if entries is None:
             entries = scan_text(text, path, names, settings)
             cache.write(*entries.to_cache())
@@ -264,7 +275,7 @@ def scan_text(text: TextInput, path: str, names: Names, settings: LabelSettings)
             kind, what, byte = _stopped(scanned.stop, "mlf", path, settings.remote)
             raise Locator(text).error(min(byte, text.size), what, kind=kind)
         text.require_unchanged()
-    return _entries_of(path, scanned)
+    return _entries_of(scanned)
 
 
 def scan_binary(path: str, dim: int, remote: Remote | None = None) -> Entries:
@@ -273,7 +284,7 @@ def scan_binary(path: str, dim: int, remote: Remote | None = None) -> Entries:
     if scanned.stop is not None:
         kind, what, byte = _stopped(scanned.stop, "binary mlf", path, remote)
         raise FormatError(what, path=path, byte=byte, kind=kind)
-    return _entries_of(path, scanned)
+    return _entries_of(scanned)
 
 
 def _stopped(stop: tuple[int, int], form: str, path: str, remote: Remote | None) -> tuple[str, str, int]:
@@ -285,9 +296,9 @@ def _stopped(stop: tuple[int, int], form: str, path: str, remote: Remote | None)
     return kind, _STOP_WORDS[kind] + other_than(form, path), stop[1]
 
 
-def _entries_of(path: str, scanned: _core.MLFLabels) -> Entries:
+def _entries_of(scanned: _core.MLFLabels) -> Entries:
     return Entries(
-        path, text_rows(scanned.keys), scanned.is_pattern, scanned.offsets, scanned.frames, scanned.faults,
+        text_rows(scanned.keys), scanned.is_pattern, scanned.offsets, scanned.frames, scanned.faults,
         scanned.fault_offsets, scanned.run_ends, CompactIntegers(*scanned.starts), CompactIntegers(*scanned.classes),
         scanned.remarks,
     )  # fmt: skip
