@@ -12,7 +12,7 @@ from typing import Any
 
 import cntkio.spark
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, write_cbf
-from cntkio.formats.ctf import index
+from cntkio.formats.ctf import corpus as texts
 from cntkio.storage import compressed
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
@@ -136,13 +136,13 @@ def rows_elsewhere(folder: Path, text: bytes) -> list[object]:
         cache.unlink()
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     scans: list[str] = []
-    pass_over, make_index = compressed.pass_over, index.make_index
+    pass_over, make_index = compressed.pass_over, texts.make_index
     compressed.pass_over = lambda *arguments: scans.append("points") or pass_over(*arguments)
-    index.make_index = lambda *arguments: scans.append("index") or make_index(*arguments)
+    texts.make_index = lambda *arguments: scans.append("index") or make_index(*arguments)
     try:
         batches = [batch for partition in partitions for batch in reader.read(partition)]
     finally:
-        compressed.pass_over, index.make_index = pass_over, make_index
+        compressed.pass_over, texts.make_index = pass_over, make_index
     return [[key for batch in batches for key in batch.column("key").to_pylist()], len(partitions), scans]
 
 

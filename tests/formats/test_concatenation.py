@@ -476,11 +476,11 @@ def test_a_new_file_is_the_only_one_that_is_indexed(tmp_path: Path, monkeypatch:
     some_corpus(tmp_path)
     deserializer = CTFDeserializer(tmp_path / "part-*.ctf", STREAMS, cache_index=True)
     deserializer.open().close()
-    from cntkio.formats.ctf import index
+    from cntkio.formats.ctf import corpus as texts
 
     indexed = []
-    make_index = index.make_index
-    monkeypatch.setattr(index, "make_index", lambda file, *rest: indexed.append(file.path) or make_index(file, *rest))
+    make_index = texts.make_index
+    monkeypatch.setattr(texts, "make_index", lambda file, *rest: indexed.append(file.path) or make_index(file, *rest))
     (tmp_path / "part-005.ctf").write_bytes(sequence_text(777, 1, is_broken=False))
     corpus = deserializer.open()
     assert corpus.table.num_sequences == 41

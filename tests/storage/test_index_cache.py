@@ -23,7 +23,7 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
-from cntkio.formats.ctf import index
+from cntkio.formats.ctf import corpus as texts
 from cntkio.formats.ctf.index import Places
 from cntkio.storage import index_cache, output_file
 from cntkio.storage.index_cache import CacheWriter, IndexCache, Written
@@ -93,15 +93,15 @@ def cached(tmp_path: Path) -> Cached:
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     count: list[int] = []
-    make_index = index.make_index
-    monkeypatch.setattr(index, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
+    make_index = texts.make_index
+    monkeypatch.setattr(texts, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
     return count
 
 
 def test_a_cache_changes_only_the_time(tmp_path: Path, scans: list[int]) -> None:
     for cached in corpora(tmp_path).values():
-        scans.clear()
         plain = cached.read(cache_index=False)
+        scans.clear()
         assert cached.read() == cached.read() == cached.read(cache_index="verify") == plain
         assert len(scans) == 2  # the first time, and the first time with a checksum of the whole corpus
         assert cached.read(cache_index="verify") == cached.read() == plain

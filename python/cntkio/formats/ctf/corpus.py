@@ -59,7 +59,7 @@ from cntkio.formats.ctf.index import (
     Notes,
     StreamSchema,
     TextIndex,
-    cached_index,
+    kept_index,
     make_index,
 )
 from cntkio.formats.ctf.infer import (
@@ -394,19 +394,27 @@ class CTFFormat(Format):
 
     def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         """Make or load the index of a text, and parse the first chunks in the same pass."""
-        options, text_keys, storage = self.options, self.opening.text_keys, file.storage
-        settings = IndexSettings(options.skip_sequence_ids, self.defining, options.chunk_size_in_bytes, text_keys)
+        cached, storage = self.options.cache_index, file.storage
         is_small = file.size < LEAST_CACHED and storage.local_path is not None and storage.compression is None
         # Opening the caches of many small files takes longer than making their indexes again.
-        if options.cache_index and not text_keys and not (is_small and self._are_several):
-            verify = options.cache_index == "verify"
-            index = cached_index(file, self.kept_as(), settings, first_pass, verify=verify)
+        if cached and not self.opening.text_keys and not (is_small and self._are_several):
+            # Only a damaged cache makes the index again, and then the chunks are not needed.
+            make = partial(self.scan, file)
+            index = kept_index(
+                file, self.kept_as(), lambda again: make(None if again else first_pass), cached == "verify"
+            )
         else:
-            index = make_index(file, settings, first_pass)
+            index = self.scan(file, first_pass)
         # The corpus checks other chunks after it has read them; for these chunks, this is the check.
         if index.parsed:
             file.require_unchanged()
         return index
+
+    def scan(self, file: TextInput, first_pass: FirstPass | None) -> TextIndex:
+        """Make the index in a pass over the text, and parse the first chunks, if they are wanted."""
+        options, text_keys = self.options, self.opening.text_keys
+        settings = IndexSettings(options.skip_sequence_ids, self.defining, options.chunk_size_in_bytes, text_keys)
+        return make_index(file, settings, first_pass)
 
     # ------------------------------------------------------------------------------------------------------------- data
 

@@ -791,13 +791,6 @@ def _examples(offsets: npt.NDArray[np.int64], keys: Keys) -> list[tuple[int, int
 # The index in an index cache.
 
 
-def cached_index(
-    file: TextInput, kept: Mapping[str, Any], settings: IndexSettings, first_pass: FirstPass, *, verify: bool
-) -> TextIndex:
-    """Return the index from a cache, or else make it with `make_index`; see `kept_index`."""
-    return kept_index(file, kept, lambda again: make_index(file, settings, None if again else first_pass), verify)
-
-
 def kept_index(file: TextInput, kept: Mapping[str, Any], make: Callable[[bool], TextIndex], verify: bool) -> TextIndex:
     """Return the index from a cache that matches the file; else make it, and write the cache on another thread.
 

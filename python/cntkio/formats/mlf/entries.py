@@ -202,7 +202,7 @@ class Entries(NamedTuple):
         moved = [file._replace(run_ends=file.run_ends + before) for file, before in zip(files, num_runs, strict=False)]
         columns: list[Any] = [*zip(*moved, strict=True)]
         of_all: list[Any] = [*map(np.concatenate, columns[:7]), *map(CompactIntegers.joined, columns[7:9])]
-        return cls(*of_all, remarks=[])
+        return cls._make([*of_all, []])
 
     def to_cache(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the facts and arrays that an index cache keeps."""

@@ -33,7 +33,6 @@ from cntkio.formats.ctf.index import (
     find_start,
     index_of_parts,
     join_over_borders,
-    kept_index,
     scanned_parts,
 )
 from cntkio.formats.detect import other_in
@@ -217,33 +216,6 @@ def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
     return int(not zero_based)
 
 
-def _scan(file: TextInput, by_query: bool, chunk_size: int) -> TextIndex:
-    """Make the index of a text. Its `numbers` are `Facts`."""
-    facts = Facts(_NO_INDEX, 0, 0)
-
-    def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
-        nonlocal facts
-        scans, found, (no_query, long_line) = _core.svmlight_index(area, by_query, num_threads())
-        if no_query is not None:
-            what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
-            raise Locator(file).error(no_query, what + other_in("svmlight", file))
-        facts = facts.with_more(found)
-        return scans, long_line
-
-    start = find_start(file)
-    with announced("indexing", file.size - start.offset):
-        parts = list(chain.from_iterable(scanned_parts(file, start.offset, scan)))
-    if not any(len(part.starts) for part in parts):
-        what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
-        raise FormatError(what, path=file.path, byte=start.offset, kind=EMPTY_FILE)
-    # Skipped lines belong to the sequence before them, so each sequence ends where the next one starts.
-    join_over_borders(file, start, parts)
-    # Keys count sequences, not lines as in CNTK's text format.
-    index = index_of_parts(file, parts, None if by_query else 0, chunk_size)
-    # The lines of several files count on, but queries stay as they are.
-    return index._replace(num_lines=None if by_query else index.table.num_sequences, numbers=tuple(facts))
-
-
 class _SvmlightFormat(CTFFormat):
     """Reads svmlight texts; a `Format`. See `CTFFormat`."""
 
@@ -259,16 +231,32 @@ class _SvmlightFormat(CTFFormat):
     def kept_as(self) -> dict[str, Any]:
         return {"format": "svmlight", **self.table_options()}
 
-    def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
-        # Nothing is parsed in this pass: the first index and the dimensions are not known yet.
-        own = self._own
-        make = partial(_scan, file, own.by_query, own.chunk_size_in_bytes)
-        if own.cache_index:
-            made = kept_index(file, self.kept_as(), lambda again: make(), own.cache_index == "verify")
-        else:
-            made = make()
+    def scan(self, file: TextInput, first_pass: FirstPass | None) -> TextIndex:
+        """Make the index; its `numbers` are `Facts`. No chunk is parsed: the dimensions are not known yet."""
+        facts, by_query = Facts(_NO_INDEX, 0, 0), self._own.by_query
+
+        def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
+            nonlocal facts
+            scans, found, (no_query, long_line) = _core.svmlight_index(area, by_query, num_threads())
+            if no_query is not None:
+                what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
+                raise Locator(file).error(no_query, what + other_in("svmlight", file))
+            facts = facts.with_more(found)
+            return scans, long_line
+
+        start = find_start(file)
+        with announced("indexing", file.size - start.offset):
+            parts = list(chain.from_iterable(scanned_parts(file, start.offset, scan)))
+        if not any(len(part.starts) for part in parts):
+            what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
+            raise FormatError(what, path=file.path, byte=start.offset, kind=EMPTY_FILE)
+        # Skipped lines belong to the sequence before them, so each sequence ends where the next one starts.
+        join_over_borders(file, start, parts)
+        # Keys count sequences, not lines as in CNTK's text format.
+        index = index_of_parts(file, parts, None if by_query else 0, self._own.chunk_size_in_bytes)
         file.require_unchanged()
-        return made
+        # The lines of several files count on, but queries stay as they are.
+        return index._replace(num_lines=None if by_query else index.table.num_sequences, numbers=tuple(facts))
 
     def agreed(self, indexes: list[Index]) -> list[Index]:
         """Set the streams, whose dimensions only all files show."""
