@@ -513,12 +513,6 @@ class ChunkStore:
         taken = [[chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids] for chunks, chunk_ids in pairs]
         return Taken(taken, num_sound, error, history)
 
-    def _note(self, history: list[tuple[int, Accounts]], minibatch: int) -> None:
-        """Note the accounts after a minibatch, if they have changed."""
-        now = self.accounts()
-        if any(own is not before for own, before in zip(now, history[-1][1], strict=True)):
-            history.append((minibatch, now))
-
     def _take_together(
         self, refs: Sequence[ChunkRefs], bounds: Sequence[int], history: list[tuple[int, Accounts]]
     ) -> tuple[int, BaseException | None]:
@@ -537,14 +531,14 @@ class ChunkStore:
             except BaseException as raised:
                 num_sound, error = minibatch, raised
                 break
-            self._note(history, minibatch)
+            history.append((minibatch, self.accounts()))
         # The window changes only after the last minibatch, whether it is taken or refused.
         if error is None or num_sound == len(bounds) - 2:
             for chunks, own in zip(self._chunks, refs, strict=True):
                 last = own.chunk_ids if len(bounds) == 2 else own.chunks_of_reads(bounds[-2:])[0]
                 chunks.release_others(last, is_last=True)
         if error is None:
-            self._note(history, num_sound - 1)
+            history.append((num_sound - 1, self.accounts()))
         return num_sound, error
 
     def _take_in_turn(
@@ -569,5 +563,5 @@ class ChunkStore:
                 chunks.release_others(chunk_ids, is_last=number == len(bounds) - 2)
             if error is not None:
                 return number, error
-            self._note(history, number)
+            history.append((number, self.accounts()))
         return len(bounds) - 1, None

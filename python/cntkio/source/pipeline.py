@@ -341,9 +341,19 @@ class Pipeline:
             return minibatch
 
     def _begin_ready(self, request: Request) -> Prepared:
-        """Begin to deliver the next outcomes. An error moves no bookmark."""
-        if not self._after_ready:
-            self._wait(request)
+        """Wait for the next outcomes, begin to deliver them, and let the threads prepare those after them.
+
+        An error moves no bookmark.
+        """
+        while not self._after_ready:
+            if self._packing is not None:
+                self._take_in_turn(self._packing, request)
+                continue
+            self._preparing = self._preparing or self._prepare_ahead(request)
+            prepared, self._packing, self._preparing = self._preparing.result()
+            self._after_ready.extend(prepared)
+            if prepared and prepared[-1].ends_of_sweep:  # neither the end nor an error
+                self._preparing = self._prepare_ahead(request)
         ready = self._after_ready.popleft()
         ready.minibatches.reverse()
         bookmarks = ready.bookmarks if ready.error is None else [self.delivered.bookmark]
@@ -396,18 +406,6 @@ class Pipeline:
                 f"the source of {self._name} is closed; make a new source. To continue where this source stopped, call "
                 f"load_state_dict with the state that state_dict returned before close"
             )
-
-    def _wait(self, request: Request) -> None:
-        """Wait for the next outcomes, and let the threads prepare those after them."""
-        while not self._after_ready:
-            if self._packing is not None:
-                self._take_in_turn(self._packing, request)
-                continue
-            self._preparing = self._preparing or self._prepare_ahead(request)
-            prepared, self._packing, self._preparing = self._preparing.result()
-            self._after_ready.extend(prepared)
-            if prepared and prepared[-1].ends_of_sweep:  # neither the end nor an error
-                self._preparing = self._prepare_ahead(request)
 
     def _take_in_turn(self, packing: Packing, request: Request) -> None:
         self._after_ready.extend(packing.take())

@@ -232,7 +232,12 @@ class Selector:
         taken = self._chunks.take(refs, reads.bounds)
         bounds = reads.bounds[: taken.num_sound + 1]
         ends_of_sweep = reads.ends_of_sweep[: taken.num_sound]
-        minibatches = Minibatch.several(self._origin_of(selection, located), bounds)
+        keys = selection.keys
+        if keys is None:
+            origin = Origin(self._arrangement.table.keys.__getitem__, located.sequences, self._arrangement.files_of)
+        else:  # the timeline names the sequences itself
+            origin = Origin(lambda _: keys(), located.sequences, None)
+        minibatches = Minibatch.several(origin, bounds)
         parts = selection.parts
         for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
             samples = None if parts is not None else self._samples_of(corpus_index, located)
@@ -269,9 +274,3 @@ class Selector:
                 self._ones = np.ones(len(located.frames), np.uint32)
             return located.frames, self._ones[: len(located.frames)]
         return self._arrangement.repeated(corpus_index, located.sequences)
-
-    def _origin_of(self, selection: Selection, located: Located) -> Origin:
-        keys = selection.keys
-        if keys is not None:
-            return Origin(lambda _: keys(), located.sequences, None)
-        return Origin(self._arrangement.table.keys.__getitem__, located.sequences, self._arrangement.files_of)

@@ -435,7 +435,7 @@ class LaneReads(ReadMode):
                 found, firsts = np.unique(block.chunks, return_index=True)
                 chunks = found[np.argsort(firsts)].tolist()
                 for lane in self._own_ahead():
-                    of_lane = lane.needs.plan(lane.reader.ranks, WHOLE, None, ()).chunks
+                    of_lane = lane.needs.plan(WHOLE, None, ()).chunks
                     chunks += [lane.first_chunk + chunk for chunk in of_lane]
             self._plan_key = key
             self._plan = Plan(list(dict.fromkeys(chunks)), self._plan.version + 1, None, block is None)
@@ -446,7 +446,7 @@ class LaneReads(ReadMode):
 
         def of_lane(lane: _Lane) -> Iterator[int]:
             end = -(-self._end * lane.num_samples // self._num_samples)
-            for chunk in lane.needs.ahead(lane.reader.ranks, WHOLE, None, end):
+            for chunk in lane.needs.ahead(WHOLE, None, end):
                 yield lane.first_chunk + chunk
 
         for chunks in itertools.zip_longest(*map(of_lane, self._own_ahead())):

@@ -761,9 +761,9 @@ class Needs:
         self._plan_key: object = None
         self._plan = Plan([], 0)
 
-    def plan(self, where: _Where, partition: Partition, dealt: DealtAhead | None, of_slots: Sequence[int]) -> Plan:
+    def plan(self, partition: Partition, dealt: DealtAhead | None, of_slots: Sequence[int]) -> Plan:
         """Return the chunks that are needed now; slots continue sequences of the chunks `of_slots`."""
-        needed = self._window(where, partition, dealt)
+        where, needed = self._window(partition, dealt)
         key = (self._window_key, tuple(of_slots))
         if key != self._plan_key:
             self._plan_key = key
@@ -772,7 +772,9 @@ class Needs:
             self._plan = Plan(chunks, self._plan.version + 1, dealt, where is None)
         return self._plan
 
-    def _window(self, where: _Where, partition: Partition, dealt: DealtAhead | None) -> list[int]:
+    def _window(self, partition: Partition, dealt: DealtAhead | None) -> tuple[_Where, list[int]]:
+        """Return where the next sequence is, and the chunks in the window there."""
+        where = self._reader.ranks if dealt is None else dealt.ranks
         key = (where, partition, dealt)
         if key != self._window_key:
             chunks: list[int] = []
@@ -781,12 +783,12 @@ class Needs:
                 chunks, next_rank = self._reader.chunks_at(*where, partition.index, partition.count)
                 chunks = chunks if dealt is None else dealt.filled(where[0], next_rank, chunks)
             self._window_key, self._window_chunks, self._next_rank = key, chunks, next_rank
-        return self._window_chunks
+        return where, self._window_chunks
 
-    def ahead(self, where: _Where, partition: Partition, dealt: DealtAhead | None, end: int) -> Iterator[int]:
+    def ahead(self, partition: Partition, dealt: DealtAhead | None, end: int) -> Iterator[int]:
         """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data, `end`."""
         # This also sets the rank after the window.
-        self._window(where, partition, dealt)
+        where, _ = self._window(partition, dealt)
         if where is None:
             return
         current, rank, share = where[0], self._next_rank, (partition.index, partition.count)

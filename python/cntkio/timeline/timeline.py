@@ -119,17 +119,17 @@ class _Bookmark(NamedTuple):
 class _Bookmarks:
     """Bookmarks after several reads, each created on request, because few are used."""
 
-    def __init__(self, settings: tuple[Size, Partition] | None, cursors: Bookmarks, *others: Any) -> None:
-        self._settings, self._cursors, self._others = settings, cursors, others
+    def __init__(self, last: _Bookmark, cursors: Bookmarks) -> None:
+        self._last, self._cursors = last, cursors
 
     def __len__(self) -> int:
         return len(self._cursors)
 
     def __getitem__(self, index: int, /) -> _Bookmark:
-        return _Bookmark(self._settings, self._cursors[index], *self._others)
+        return self._last._replace(cursor=self._cursors[index])
 
     def __iter__(self) -> Iterator[_Bookmark]:
-        return (_Bookmark(self._settings, cursor, *self._others) for cursor in self._cursors)
+        return (self._last._replace(cursor=cursor) for cursor in self._cursors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,7 +317,6 @@ class Timeline:
         self._turns: InTurn | DealtAhead | None = None  # the part of the mode that knows the turns of workers
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
         self._lanes: LaneReads | None = None  # the mode of reading, if it has readers of its own
-        self._needs: Needs | None = None  # made when chunks are asked for
         self._has_pending = self._rules.is_truncated  # whether chunks are needed for more than what is read next
 
     @property
@@ -356,8 +355,7 @@ class Timeline:
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
-        bookmarks = _Bookmarks(self._settings, cursors, self._slots(), self._rounds_to_pass(), self._course)
-        return Reads(selection, bounds, ends_of_sweep, bookmarks)
+        return Reads(selection, bounds, ends_of_sweep, _Bookmarks(self.bookmark(), cursors))
 
     def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
         mode = self._mode_for(minibatch_size_in_samples, partition)
@@ -411,7 +409,7 @@ class Timeline:
             if partition.remainder == "merge":
                 mode = MergedMinibatches(mode, self._reader, partition.count)
             if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
-                rounds_to_pass = self._rounds_to_pass()
+                rounds_to_pass = self.bookmark().rounds_to_pass
             mode = turns = InTurn(mode, partition, rounds_to_pass)
             if self._rules.loads_parts and partition.is_dealt and not self._rules.is_truncated and not has_pool(size):
                 mode = ahead = DealtAhead(turns, self._reader, partition)
@@ -444,21 +442,17 @@ class Timeline:
             self._reader.set_position(self._lanes.cursor.position // self.num_samples * self.num_samples)
             self._lanes = None
 
-    def _slots(self) -> Slots:
-        return self._reader.pending if self._rules.is_truncated else []
-
-    def _rounds_to_pass(self) -> int:
-        return 0 if self._turns is None else self._turns.rounds_to_pass
-
     def bookmark(self) -> _Bookmark:
-        return _Bookmark(self._settings, self._cursor, self._slots(), self._rounds_to_pass(), self._course)
+        slots = self._reader.pending if self._rules.is_truncated else []
+        rounds_to_pass = 0 if self._turns is None else self._turns.rounds_to_pass
+        return _Bookmark(self._settings, self._cursor, slots, rounds_to_pass, self._course)
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
         """Go back to a bookmark: cheap over one read; from further on, the order of the sweep is computed again."""
         # The thread of the parent that may have been in a read is not in the child.
         if in_child:
             self._reader, self._ahead, self._lanes = self._rules.new_reader(), None, None
-            self._needs = None
+            self.__dict__.pop("_needs", None)
         is_same = (bookmark.settings, bookmark.course) == (self._settings, self._course)
         if self._lanes is not None and self._turns is not None and is_same:
             self._lanes.go_to(bookmark.cursor)
@@ -606,18 +600,13 @@ class Timeline:
         if self._lanes is not None:
             return self._lanes.needed()
         of_slots = self._reader.pending_chunks if self._has_pending else ()
-        return self._needs_of_reader().plan(self._where, partition.of_chunks, self._ahead, of_slots)
+        return self._needs.plan(partition.of_chunks, self._ahead, of_slots)
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
         if self._lanes is not None:
             return self._lanes.ahead()
-        return self._needs_of_reader().ahead(self._where, partition.of_chunks, self._ahead, self.end)
+        return self._needs.ahead(partition.of_chunks, self._ahead, self.end)
 
-    def _needs_of_reader(self) -> Needs:
-        if self._needs is None:
-            self._needs = Needs(self._reader)
-        return self._needs
-
-    @property
-    def _where(self) -> tuple[int, int, int] | None:
-        return self._reader.ranks if self._ahead is None else self._ahead.ranks
+    @functools.cached_property
+    def _needs(self) -> Needs:
+        return Needs(self._reader)
