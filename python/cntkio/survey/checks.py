@@ -53,7 +53,6 @@ _SEQUENCES_FOR_A_NAME, _ENOUGH_FOR_A_NAME = 100, 20
 _MOST_DIVISIONS = 2000  # a corpus with many broken chunks would be divided forever
 _READ = 4 << 20
 
-_BAD_LINES = {"junk", "pipe without a name", "name at the end", "no value at the end"}
 _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", "too-few-values")
 
 
@@ -271,42 +270,40 @@ class _Events:
             yield from self.mend(corpus, chunk_id, other, half)
 
 
+_ENDED = "byte above 0x7F"
+_BARE, _TOO_FEW, _TOO_MANY = "line without a sample", "too few samples", "too many samples"
+_OF_LINES = {"junk", "pipe without a name", "name at the end", "no value at the end"} | KINDS_OF_BAD_SAMPLES
+# For a kind, the kinds of findings of the same sequence that explain it, so that it is left out.
+_EXPLAINED_BY: dict[str, set[str]] = {
+    # A byte above 0x7F ends the values of a sample: the rest is junk.
+    "junk": {_ENDED},
+    # A misspelled name is the cause of a missing sample, and the missing sample is the finding.
+    UNKNOWN_NAME: KINDS_OF_GAPS,
+    # An error drops its line, so a gap there is not a second error. The parser does the same for missing samples.
+    _BARE: _OF_LINES,
+    _TOO_FEW: _OF_LINES | {_BARE},
+    # These two errors have the same cause: `too many samples` stays, at the place of the other error.
+    "stream twice on a line": {_TOO_MANY},
+}
+
+
 def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
     """Leave out findings that another finding of the same sequence explains."""
-
-    def with_kinds(kinds: set[str]) -> dict[int | str | None, Finding]:
-        # Reversed, so that the first finding of a sequence stays, not the last.
-        return {found.sequence: found for kind, found in reversed(noted) if kind in kinds}
-
-    sequences, lines = with_kinds(KINDS_OF_BAD_SAMPLES), with_kinds(_BAD_LINES)
-    bare, twice = with_kinds({"line without a sample"}), with_kinds({"stream twice on a line"})
-    too_many, unknown = with_kinds({"too many samples"}), with_kinds({UNKNOWN_NAME})
-    incomplete = with_kinds(KINDS_OF_GAPS)
-    ended = {(found.sequence, found.stream) for kind, found in noted if kind == "byte above 0x7F"}
-    ended_lines = {sequence for sequence, _ in ended}
+    # Reversed, so that the first finding of a sequence stays, not the last.
+    first = {(kind, found.sequence): found for kind, found in reversed(noted)}
+    ended = {(found.sequence, found.stream) for kind, found in noted if kind == _ENDED}
     for kind, found in noted:
         sequence = found.sequence
-        sample = (sequence, found.stream)
-        # A byte above 0x7F ends the values of a sample: the values after it are missing, and the rest is junk.
-        if (kind == "junk" and sequence in ended_lines) or (kind == "short dense sample" and sample in ended):
+        if any((cause, sequence) in first for cause in _EXPLAINED_BY.get(kind, ())):
             continue
-        # A misspelled name is the cause of a missing sample, and the missing sample is the finding.
-        if kind == UNKNOWN_NAME and sequence in incomplete:
+        # The values after a byte above 0x7F are missing.
+        if kind == "short dense sample" and (sequence, found.stream) in ended:
             continue
-        # An error drops its line, so a gap there is not a second error. The parser does the same for missing samples.
-        is_explained = sequence is not None and (sequence in lines or sequence in sequences)
-        if is_explained and kind in ("line without a sample", "too few samples"):
-            continue
-        if kind == "too few samples" and sequence in bare:
-            continue
-        # These two errors have the same cause: `too many samples` stays, at the place of the other error.
-        if kind == "stream twice on a line" and sequence in too_many:
-            continue
-        if kind == "too many samples" and sequence in twice:
-            found = found.moved_to(twice[sequence])._replace(stream=twice[sequence].stream)
-        if kind == "stream without a sample" and sequence in unknown:
+        if kind == _TOO_MANY and (twice := first.get(("stream twice on a line", sequence))):
+            found = found.moved_to(twice)._replace(stream=twice.stream)
+        if kind == "stream without a sample" and (unknown := first.get((UNKNOWN_NAME, sequence))):
             message, advice = f"{found.message}; is its name misspelled here?", f"correct the name to {found.stream}"
-            found = found.moved_to(unknown[sequence])._replace(message=message, advice=advice)
+            found = found.moved_to(unknown)._replace(message=message, advice=advice)
         yield found
 
 
