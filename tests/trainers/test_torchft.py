@@ -89,10 +89,10 @@ class Job:
     def running(self) -> list[Replica]:
         return [one for one in self.replicas if one.is_running]
 
-    def wait_for(self, step: int) -> None:
-        """Wait until two running replicas have committed a step."""
+    def wait_for(self, step: int, count: int = 2) -> None:
+        """Wait until some of the running replicas have committed a step."""
         deadline = time.monotonic() + 300
-        while sum(one.read() >= step for one in self.running) < 2:
+        while sum(one.read() >= step for one in self.running) < count:
             is_alive = self.running and time.monotonic() < deadline
             assert is_alive, "\n".join(one.errors.read_text()[-2000:] for one in self.replicas)
             time.sleep(0.02)
@@ -143,8 +143,9 @@ def test_replicas_that_are_killed_and_come_share_the_minibatches_of_one_reader(
     for name, value in {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}.items():
         monkeypatch.setenv(name, value)
     job, last = Job(tmp_path / "job", kind, steps=1_000_000, count=4), 0
-    for _ in range(kills):
-        job.wait_for(last + random.randint(1, 12))
+    for number in range(kills):
+        # On a busy machine most replicas are killed before they take part. Sometimes all of them do.
+        job.wait_for(last + random.randint(1, 12), 2 if number % 4 else len(job.running))
         job.change()
         last = max(one.read() for one in job.replicas)
     job.wait_for(last + 3)
