@@ -83,6 +83,19 @@ def test_figures_agree_with_the_steps_of_all_ranks(deal: str, capsys: pytest.Cap
     assert all(sweep.steps.ends_of_sweep.tolist().index(True) == len(sweep.steps) - 1 for sweep in sweeps)
 
 
+def test_lanes_are_planned_and_explained_as_a_source_reads_them(capsys: pytest.CaptureFixture[str]) -> None:
+    setting = ["--minibatch-size", "40", "--window", "2", "--ranks", "2", "--deal", "global", "--lanes", "4"]
+    with source(max_sweeps=1) as reader:
+        partitions = [GlobalPartition(rank, 2, lanes=4) for rank in range(2)]
+        sweeps = [reader.plan(40, partition).sweep() for partition in partitions]
+        steps = list(iter(lambda: reader.read(40, partitions[1]), None))
+    in_lanes, without = planned(*setting, "--compare", "lanes=0", capsys=capsys)["plans"]
+    assert in_lanes["num_loads"] == sum(sweep.num_loads for sweep in sweeps) < without["num_loads"]
+    assert (in_lanes["num_steps"], in_lanes["lanes"]) == (len(steps), 4)
+    found = planned(*setting, "--rank", "1", "--step", "3", capsys=capsys, verb="explain")
+    assert [row["key"] for row in found["delivered"]] == steps[3].keys_of_sequences.tolist()
+
+
 @pytest.mark.parametrize("window", ["0", "1", "100"])
 @pytest.mark.parametrize("size", ["7", "40", "400"])
 def test_a_sweep_of_one_rank_loads_each_chunk_once(window: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +120,8 @@ def test_pictures_are_self_contained(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--lanes", "4"], "lanes=4 with deal=cntk: lanes need --deal global"),
+        (["--compare", "lanes=4,deal=global,ranks=5"], "5 partitions share 4 lanes"),
         (["--compare", "windw=3"], "did you mean 'window'?"),
         (["--compare", "window"], "expected NAME=VALUE"),
         (["--compare", "deal=none"], "expected one of cntk, balanced, global"),

@@ -210,6 +210,7 @@ def _add_setting(option: _Option) -> None:
     option("--ranks", type=_positive, default=1, help="number of ranks (1)")
     meaning = f"how ranks share data: {', '.join(DEALS)} (cntk)"
     option("--deal", metavar="HOW", choices=tuple(DEALS), default="cntk", help=meaning)
+    option("--lanes", type=_whole, default=0, help="with --deal global: number of lanes (0: none)")
     option("--order", choices=("cntk", "keyed"), default="cntk", help="order in a window (cntk)")
     option("--seed", type=_whole, default=0, help="seed of the first sweep (0)")
     option("--truncation-length", type=_whole, default=0, help="samples of a part of a sequence (0: whole)")
@@ -218,7 +219,7 @@ def _add_setting(option: _Option) -> None:
     option("--rows", type=_limit, default=0, help="a budget: packed rows (0: not packed)")
     option("--row-length", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples of a row")
     option("--max-length", metavar="SAMPLES", type=_limit, default=0, help="a budget: drop longer sequences (0: none)")
-    meaning = "from a value of a table to the next: linear or steps (linear)"
+    meaning = "between values of a table: linear or steps (linear)"
     option("--between", metavar="HOW", choices=("linear", "steps"), default="linear", help=meaning)
     meaning = "attention: ranks get equal costs, with --deal global"
     option("--balance", metavar="KIND", choices=("attention",), default="", help=meaning)

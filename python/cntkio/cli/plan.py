@@ -105,6 +105,7 @@ class Setting(NamedTuple):
         order: Order in the window, as of a source.
         leave_out: A file of keys that are left out, perhaps with `@` and the position from which on; "": none.
         weights: The weights by which the corpora are mixed, sequence by sequence; empty: each is planned by itself.
+        lanes: With the deal "global", the number of lanes; 0: the order is that of a single reader.
     """
 
     minibatch_size: Amount = 1024
@@ -124,6 +125,7 @@ class Setting(NamedTuple):
     order: str = "cntk"
     leave_out: str = ""
     weights: Shares = MappingProxyType({})
+    lanes: int = 0
 
     @classmethod
     def of(cls, options: Namespace) -> Setting:
@@ -166,7 +168,16 @@ class Setting(NamedTuple):
             raise ConfigError(f"deal={self.deal}: expected one of {', '.join(DEALS)}", key="deal")
         if not 1 <= self.ranks <= _MOST_RANKS:
             raise ConfigError(f"ranks={self.ranks}: expected 1 to {_MOST_RANKS}", key="ranks")
+        if self.lanes and self.deal != "global":
+            raise ConfigError(f"lanes={self.lanes} with deal={self.deal}: lanes need --deal global", key="lanes")
+        self.partition(0)
         self.size()
+
+    def partition(self, rank: int) -> Partition:
+        """Return what a rank delivers."""
+        if self.lanes:
+            return GlobalPartition(rank, self.ranks, lanes=self.lanes)
+        return DEALS[self.deal](rank, self.ranks)
 
     def size(self) -> Size:
         """Return the size of a minibatch: a budget if one of its options is given."""
@@ -231,13 +242,14 @@ class Setting(NamedTuple):
 
     def plan(self, source: MinibatchSource, rank: int) -> SourcePlan:
         """Return the plan of a rank."""
-        return source.plan(self.size(), DEALS[self.deal](rank, self.ranks))
+        return source.plan(self.size(), self.partition(rank))
 
     def text(self) -> str:
         """Return the setting for people."""
         window = {None: "the default window", 0: "in order"}.get(self.window, f"window {self.window}")
         window += f", order {self.order}" * (self.order != "cntk")
         ranks = f", {self.ranks} ranks ({self.deal})" if self.ranks > 1 else ""
+        ranks += f", {self.lanes} lanes" * bool(self.lanes)
         truncated = f", truncated to {self.truncation_length}" if self.truncation_length else ""
         limits = [f"{_amount(self.rows)} rows of {self.row_length:,} samples"] * bool(self.rows)
         limits += [f"{_amount(self.padded)} samples with padding"] * bool(self.padded)
@@ -390,8 +402,10 @@ def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[s
 def _texts(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, str]:
     """Return the facts of a plan for people."""
     samples, read, sizes = number(found.samples_of_a_step), _megabytes(found.num_loads * chunk_bytes), found.sizes
-    if setting.ranks > 1 and setting.deal == "global":
+    if setting.ranks > 1 and setting.deal == "global" and not setting.lanes:
         read += " in whole chunks; less where ranks load only their own sequences"
+    # Distances of neighbors say little if a minibatch is sorted by lane.
+    shuffling = f"{100 * found.shuffling:.1f} % of a full shuffle" + ", within lanes" * bool(setting.lanes)
     memory = f"{counted(found.most_chunks, 'chunk')} at most, {_megabytes(found.most_chunks * chunk_bytes)} of the file"
     return {
         "setting": setting.text(),
@@ -404,7 +418,7 @@ def _texts(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[st
         "ranks wait": f"{100 * found.waiting:.1f} % of the time, {100 * found.lost:.1f} % of that of attention",
         "in memory": memory,
         "read in a sweep": read,
-        "shuffling": f"{100 * found.shuffling:.1f} % of a full shuffle",
+        "shuffling": shuffling,
     }
 
 
