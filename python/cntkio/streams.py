@@ -244,6 +244,11 @@ def _checked_shape(shape: Any) -> int | tuple[int, ...]:
     return checked[0] if isinstance(shape, int | np.integer) else checked
 
 
+def form_of(is_sparse: bool) -> StorageFormat:
+    """Return the form of samples."""
+    return "sparse" if is_sparse else "dense"
+
+
 def cntk_name(attribute: str) -> property:
     """Return a property that has CNTK's name, and the value of an attribute."""
     return property(operator.attrgetter(attribute), doc=f"CNTK's name for `{attribute}`.")

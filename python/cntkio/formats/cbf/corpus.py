@@ -39,7 +39,7 @@ from cntkio.storage.progress import warn
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import CoreText, TextInput, file_fingerprint, in_utf8
-from cntkio.streams import StorageFormat, StreamDef, StreamDefs, StreamInformation, named, num_values
+from cntkio.streams import StreamDef, StreamDefs, StreamInformation, form_of, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
@@ -208,7 +208,7 @@ class CBFFormat(Format):
                 raise ConfigError(f"{path}: two streams would have the name {name!r}; rename one of them", key=name)
             shape = stream.dim if definition is None else self._shape_of(path, name, stream, definition)
             dtype = self._dtype_of(path, name, stream)
-            infos[name] = StreamInformation(name, len(infos), _form(stream.is_sparse), dtype, shape)
+            infos[name] = StreamInformation(name, len(infos), form_of(stream.is_sparse), dtype, shape)
         return tuple(infos.values())
 
     def _renamed(self, path: str, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, StreamDef]]:
@@ -251,7 +251,7 @@ class CBFFormat(Format):
             shape = None
         # The dense form is the default of `StreamDef`, so without a shape it is not the user's choice.
         if is_sparse != stream.is_sparse and (is_sparse or definition.dim is not None):
-            what = f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as requested"
+            what = f"stream {name!r} is {form_of(stream.is_sparse)}, not {form_of(is_sparse)} as requested"
             self._remark(path, f"{what}; it is read as it is")
         return dim if shape is None else shape
 
@@ -389,10 +389,6 @@ def _error(index: Index, chunk_id: int, fault: _core.CBFFault) -> FormatError:
     what = fault_text(fault, dim, int(header.num_sequences[chunk_id]))
     byte = int(header.begins[chunk_id]) + fault.offset
     return FormatError(what, path=index.name, byte=byte, sequence=sequence, stream=name, kind=list(FAULTS)[fault.kind])
-
-
-def _form(is_sparse: bool) -> StorageFormat:
-    return "sparse" if is_sparse else "dense"
 
 
 def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
-from cntkio.arguments import caller, float_type, suggests_keywords
+from cntkio.arguments import caller, suggests_keywords
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES
 from cntkio.formats.contract import (
@@ -149,12 +149,8 @@ class HTKFeatureDeserializer(UtteranceOptions):
             is_broadcast=entry_of(name, stream, "broadcast"),
             defines_mb_size=self.defines_mb_size or defines,
             max_sequence_length=min((limit for limit in limits if limit is not None), default=None),
-            unequal_lengths=self.unequal_lengths or "keep",
-            compatible=self.compatible,
-            strict=self.strict,
             memory_map=self.memory_map,
-            remote=self.remote,
-            dtype=float_type("dtype", self.dtype),
+            options=self,
         )
 
     def parts(self) -> Sequence[HTKFeatureDeserializer]:
@@ -213,11 +209,11 @@ class HTKFormat(Format):
     """
 
     def __init__(self, settings: FeatureSettings, opening: Opening) -> None:
-        self._settings = settings
-        self._stored = KeptObjects(settings.remote)
-        paths = listed_files(settings.lists, option="scp", remote=settings.remote)
-        self._lists = Lists(paths, settings.prefix, settings.compatible, self._stored)
-        self.report, self.is_strict = opening.report(shown_files(self._lists.paths)), settings.strict
+        self._settings, self._options = settings, settings.options
+        self._stored = KeptObjects(self._options.remote)
+        paths = listed_files(settings.lists, option="scp", remote=self._options.remote)
+        self._lists = Lists(paths, settings.prefix, self._options.compatible, self._stored)
+        self.report, self.is_strict = opening.report(shown_files(self._lists.paths)), self._options.strict
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings
@@ -228,7 +224,7 @@ class HTKFormat(Format):
         # Each list has its own paths, so the path of an utterance identifies its list.
         listed = self._without_unwanted(listed, first_paths)
         keys, lengths = listed.keys, listed.lengths
-        with closing(FeatureFiles(settings.compatible, self._stored)) as opened:
+        with closing(FeatureFiles(self._options.compatible, self._stored)) as opened:
             model = self._first_header(opened, listed)
         stamps = FileStamps(listed.paths)
         self._require_room(listed, model, stamps.sizes)
@@ -260,10 +256,10 @@ class HTKFormat(Format):
         utterances = Utterances(
             can_lead=not settings.is_broadcast,
             is_broadcast=settings.is_broadcast,
-            unequal_lengths=settings.unequal_lengths,
-            is_literal=settings.compatible,
+            unequal_lengths=self._options.unequal_lengths or "keep",
+            is_literal=self._options.compatible,
         )
-        stream = StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size)
+        stream = StreamInformation(settings.name, 0, "dense", self._options.dtype, dim, settings.defines_mb_size)
         name, layout = self.report.name, HTKLayout(listed, model, window, stamps, num_requests)
         fingerprint = sums[0] if len(sums) == 1 else fingerprint_of_files(self._lists.paths, sums)
         num_bytes = int(lengths.sum(dtype=np.int64)) * model.frame_size
@@ -282,7 +278,7 @@ class HTKFormat(Format):
             listed = listed.only(~too_long)
         first, again = repeated(listed.keys)
         if len(again):
-            if not self._settings.compatible:
+            if not self._options.compatible:
                 self._refuse_common_keys(listed, first, first_paths)
             self._warn("repeated utterance", listed.keys[again], "listed several times, and left out altogether")
             listed = listed.only(~np.isin(first, first[again]))
@@ -307,7 +303,7 @@ class HTKFormat(Format):
         if not len(keys):
             return
         message = f"{self.report.name}: {words_for_utterances(keys, what)}"
-        if self._settings.strict:
+        if self._options.strict:
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)
 
@@ -360,7 +356,7 @@ class HTKFormat(Format):
         for file in itertools.islice(local, 1):
             last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
             # If the file cannot be read, this raises the error that names the list, the line and the utterance.
-            with closing(FeatureFiles(self._settings.compatible, self._stored)) as files:
+            with closing(FeatureFiles(self._options.compatible, self._stored)) as files:
                 size = self._open(files, listed, last).size
             what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
             raise self._error(listed, what, last, 0)
@@ -368,7 +364,7 @@ class HTKFormat(Format):
     def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         listed: Listed = index.layout.listed
         files, first_of, path_indices = np.unique(listed.files[sequences], return_index=True, return_inverse=True)
-        with closing(FeatureFiles(self._settings.compatible, self._stored, index.layout.stamps)) as opened:
+        with closing(FeatureFiles(self._options.compatible, self._stored, index.layout.stamps)) as opened:
             headers = [self._open(opened, listed, int(sequences[index])).header for index in first_of]
         bounds = [(header.frames_offset, header.frame_size) for header in headers]
         offsets, sizes = np.array(bounds, np.int64).reshape(-1, 2).T
@@ -398,7 +394,7 @@ class HTKFormat(Format):
             low, high = bounds
             return self._open(files, listed, low).with_frames(int(begins[low]), int(ends[high - 1]))
 
-        with closing(FeatureFiles(self._settings.compatible, self._stored, index.layout.stamps)) as files:
+        with closing(FeatureFiles(self._options.compatible, self._stored, index.layout.stamps)) as files:
             for (low, high), coming in zip(runs, ahead(opened, runs, index.layout.num_requests), strict=True):
                 file, run = coming(), slice(low, high)
                 mixes.update(self._differences(model, listed, file.header, low))
@@ -468,7 +464,7 @@ class HTKFormat(Format):
             what = f"a frame shift of {header.period} (in units of 100 ns), but the first file's is {model.period}"
             differences.append(mixed + what)
         # CNTK requires one kind and one frame shift in all files of a stream.
-        if differences and (self._settings.compatible or self._settings.strict):
+        if differences and (self._options.compatible or self._options.strict):
             raise self._error(listed, differences[0].removeprefix(mixed), index, 0)
         return differences
 

@@ -167,6 +167,7 @@ class FeatureSettings:
         is_broadcast: Whether the only frame of an utterance stands for all frames of its partner.
         max_sequence_length: Longer utterances are left out; None: no utterance is too long.
         memory_map: Whether to map long runs of frames instead of copying them.
+        options: Options that all streams have in common.
     """
 
     name: str
@@ -177,9 +178,5 @@ class FeatureSettings:
     is_broadcast: bool
     defines_mb_size: bool
     max_sequence_length: int | None
-    unequal_lengths: Unequal
-    compatible: bool
-    strict: bool
     memory_map: bool
-    remote: Remote | None
-    dtype: np.dtype[Any]
+    options: UtteranceOptions

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
-from cntkio.arguments import float_type, suggests_keywords
+from cntkio.arguments import suggests_keywords
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS
 from cntkio.formats.contract import (
@@ -68,7 +68,7 @@ from cntkio.storage.open_input import open_stored, whole_text
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import Locator
-from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDef, StreamDefs, StreamInformation
+from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, form_of
 
 _LARGEST_DIM_OF_CNTK = 65535
 
@@ -113,11 +113,7 @@ class LabelOptions(UtteranceOptions):
             marks_starts=entry_of(name, merged, "phone_boundaries"),
             defines_mb_size=self.defines_mb_size or entry_of(name, merged, "defines_mb_size"),
             cache_index=cache_index or entry_of(name, merged, "cache_index"),
-            remote=self.remote,
-            unequal_lengths=self.unequal_lengths or ("keep" if compatible else "error"),
-            compatible=compatible,
-            strict=self.strict,
-            dtype=float_type("dtype", self.dtype),
+            options=self,
             **more,
         )
 
@@ -317,7 +313,7 @@ class MLFLayout(NamedTuple):
         path, key = self.path_of(sequence_index), decoded(self.entries.keys[sequence_index])
         details: dict[str, Any] = {"sequence": key, "stream": self.settings.name, "kind": kind}
         if self.settings.is_text:
-            return _located(path, self.settings.remote, byte, what, self.known_lines[path], **details)
+            return _located(path, self.settings.options.remote, byte, what, self.known_lines[path], **details)
         return FormatError(what, path=shown(path), byte=byte, **details)
 
     def complaint(self, sequence_index: int) -> FormatError:
@@ -329,11 +325,11 @@ class MLFLayout(NamedTuple):
             what += f", which is {self.settings.dim}"
         if self.settings.is_text and fault != "no frames":
             # The labels do not keep the text, so the row is read again.
-            with closing(open_stored(self.path_of(sequence_index), self.settings.remote)) as text:
+            with closing(open_stored(self.path_of(sequence_index), self.settings.options.remote)) as text:
                 row = decoded(text.read(byte, 200).split(b"\n", 1)[0].rstrip(b"\r"))
             what += f": {row!r}"
         if fault == "unknown label" and self.settings.mapping_file is not None:
-            names = read_mapping(self.settings.mapping_file, self.settings.remote)
+            names = read_mapping(self.settings.mapping_file, self.settings.options.remote)
             listed = first_few((repr(decoded(name)) for name in names), len(names))
             what += f"; the file has {listed}" if names else "; the file is empty"
         return self.error(sequence_index, byte, what, fault)
@@ -348,19 +344,20 @@ class MLFFormat(Format):
     def __init__(
         self, settings: LabelSettings, opening: Opening, names: Names = None, targets: Targets | None = None
     ) -> None:
-        self._settings, self._names, self._targets = settings, names, targets
-        self._paths = listed_files(settings.paths, option="mlf", remote=settings.remote)
-        self.report, self.is_strict = opening.report(shown_files(self._paths)), settings.strict
+        self._settings, self._options = settings, settings.options
+        self._names, self._targets = names, targets
+        self._paths = listed_files(settings.paths, option="mlf", remote=self._options.remote)
+        self.report, self.is_strict = opening.report(shown_files(self._paths)), self._options.strict
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
-        settings, targets = self._settings, self._targets
+        settings, options, targets = self._settings, self._options, self._targets
         files = filled_files(self, self._paths, self._entries)
         self._warn_of_remarks(files)
         layout = MLFLayout.of(settings, files)
         entries = layout.entries
         self._refuse_repeated(layout)
-        form: StorageFormat = "sparse" if targets is None and not settings.as_class_ids else "dense"
-        dtype = np.int32 if settings.as_class_ids else settings.dtype
+        form = form_of(targets is None and not settings.as_class_ids)
+        dtype = np.int32 if settings.as_class_ids else options.dtype
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
         stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
         chunk_starts = _core.htk_chunk_starts(entries.frames, _CHUNK_FRAMES)
@@ -371,11 +368,11 @@ class MLFFormat(Format):
         is_invalid = (entries.faults > 0) & ~is_broken
         utterances = Utterances(
             can_lead=False,  # as in CNTK
-            unequal_lengths=settings.unequal_lengths,
+            unequal_lengths=options.unequal_lengths or ("keep" if options.compatible else "error"),
             refuses_frame_mode="phoneBoundaries and frame mode exclude each other" if settings.marks_starts else None,
             invalid=is_invalid if is_invalid.any() else None,
             broken=is_broken if is_broken.any() else None,
-            is_literal=settings.compatible,
+            is_literal=options.compatible,
             is_pattern=entries.is_pattern if entries.is_pattern.any() else None,
             complaint=layout.complaint,
         )
@@ -387,7 +384,7 @@ class MLFFormat(Format):
         found = (
             read_entries(path, self._names, settings)
             if settings.is_text
-            else scan_binary(path, settings.dim, settings.remote)
+            else scan_binary(path, settings.dim, self._options.remote)
         )
         if not len(found.keys):
             hint = "; an entry begins with its name in quotes, as in '\"*/u1.lab\"'" if settings.is_text else ""
@@ -399,16 +396,16 @@ class MLFFormat(Format):
         if len(again):
             what = f"a second entry for this utterance ({len(again)} in all)"
             error = layout.error(again[0], int(layout.entries.offsets[again[0]]), what, "repeated utterance")
-            if not self._settings.compatible:
+            if not self._options.compatible:
                 raise error
             self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
 
     def _warn_of_remarks(self, files: Mapping[str, Entries]) -> None:
         for path, file in files.items():
             for (kind, words), (count, offsets) in zip(REMARKS_ON_LABELS, file.remarks, strict=True):
-                errors = [functools.partial(_located, path, self._settings.remote, byte, words) for byte in offsets]
+                errors = [functools.partial(_located, path, self._options.remote, byte, words) for byte in offsets]
                 if count:
-                    self.report.remark(kind, count, errors, is_strict=self._settings.strict)
+                    self.report.remark(kind, count, errors, is_strict=self._options.strict)
 
     def _fingerprint(self, layout: MLFLayout, files: Mapping[str, Entries]) -> str:
         # Targets change the delivered values, but not the labels.
@@ -451,7 +448,7 @@ class MLFFormat(Format):
         # By file, because one pass over a file counts all of its lines.
         for number in np.unique(path_indices).tolist() if self._settings.is_text else ():
             mine = path_indices == number
-            with closing(open_stored(layout.paths[number], self._settings.remote)) as text:
+            with closing(open_stored(layout.paths[number], self._options.remote)) as text:
                 lines[mine] = Locator(text).lines_of(begins[mine])
         paths = [*map(shown, layout.paths)]
         return PlacesInFiles(paths, path_indices, begins, lines if self._settings.is_text else None)

@@ -32,7 +32,7 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.lists import decoded, text_rows
-from cntkio.formats.htk.options import Unequal
+from cntkio.formats.htk.options import UtteranceOptions
 from cntkio.formats.report import EMPTY_FILE, WrongWord
 from cntkio.storage.index_cache import IndexCache
 from cntkio.storage.open_input import all_bytes, open_stored, whole_text
@@ -98,10 +98,8 @@ class LabelSettings:
         marks_starts: Whether the first frame of each row has the value 2 instead of 1.
         times: Unit of the first two columns.
         frame_period: Duration of a frame in units of 100 ns.
-        unequal_lengths: Treatment of an utterance that is not as long as its features.
         cache_index: Whether to keep the entries in an index cache.
-        remote: How remote stores are read.
-        dtype: Type of the delivered values, except for class ids.
+        options: Options that features have, too.
     """
 
     name: str
@@ -116,12 +114,8 @@ class LabelSettings:
     defines_mb_size: bool
     times: Times = "auto"
     frame_period: float = FRAME_PERIOD
-    unequal_lengths: Unequal
     cache_index: bool
-    remote: Remote | None
-    compatible: bool
-    strict: bool
-    dtype: np.dtype[Any]
+    options: UtteranceOptions
 
     def __post_init__(self) -> None:
         check_word("times", self.times, "100ns", "frames", "auto")
@@ -250,10 +244,10 @@ def read_entries(path: str, names: Names, settings: LabelSettings) -> Entries:
     digest = None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest()
     facts = {
         # 100000 and 100000.0 are the same period, but JSON writes them differently.
-        "format": "mlf", "compatible": settings.compatible, "times": settings.times, "dim": settings.dim,
+        "format": "mlf", "compatible": settings.options.compatible, "times": settings.times, "dim": settings.dim,
         "frame_period": float(settings.frame_period), "names": digest,
     }  # fmt: skip
-    with closing(open_stored(path, settings.remote)) as text:
+    with closing(open_stored(path, settings.options.remote)) as text:
         if not settings.cache_index:
             return scan_text(text, path, names, settings)
         cache = IndexCache(text, facts)
@@ -270,9 +264,9 @@ def scan_text(text: TextInput, path: str, names: Names, settings: LabelSettings)
     with explained(text):  # a file that was truncated while it was read ends too early
         times = units[settings.times], float(settings.frame_period)
         source = text.source(0, text.size)
-        scanned = _core.mlf_scan(source, settings.compatible, times, names, settings.dim, num_threads())
+        scanned = _core.mlf_scan(source, settings.options.compatible, times, names, settings.dim, num_threads())
         if scanned.stop is not None:
-            kind, what, byte = _stopped(scanned.stop, "mlf", path, settings.remote)
+            kind, what, byte = _stopped(scanned.stop, "mlf", path, settings.options.remote)
             raise Locator(text).error(min(byte, text.size), what, kind=kind)
         text.require_unchanged()
     return _entries_of(scanned)
