@@ -29,7 +29,7 @@ from cntkio.arrow.kept import KeptIndex, TableIndex
 from cntkio.arrow.types import in_plain_types, plain_schema
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OpenedFile
-from cntkio.formats.detect import other_in
+from cntkio.formats.detect import KINDS, other_in
 from cntkio.formats.report import EMPTY_FILE
 from cntkio.storage.index_cache import CacheWriter, IndexCache
 from cntkio.storage.names import is_remote
@@ -505,13 +505,7 @@ class StreamFile(TableFile):
 
 
 _HEAD = 8
-_KINDS: dict[bytes, type[TableFile]] = {
-    b"PAR1": _Parquet,
-    b"PARE": _Parquet,  # with an encrypted footer
-    b"ARROW1": _ArrowFile,
-    # A stream has no magic number; this marker is the beginning of every message.
-    b"\xff\xff\xff\xff": StreamFile,
-}
+_TABLES: dict[str, type[TableFile]] = {"parquet": _Parquet, "arrow": _ArrowFile, "arrow stream": StreamFile}
 
 
 def open_table(path: str, access: Access = OPENED_AS_IT_IS) -> TableFile:
@@ -522,8 +516,8 @@ def open_table(path: str, access: Access = OPENED_AS_IT_IS) -> TableFile:
         cache = None if access.settings is None else IndexCache(stored, access.settings, verify=access.verifies_cache)
         kept = None if cache is None else cache.read(KeptIndex.of)
         head = stored.read(0, _HEAD) if kept is None else kept.head
-        for magic, kind in _KINDS.items():
-            if head.startswith(magic):
+        for form, kind in _TABLES.items():
+            if head.startswith(KINDS[form].magic):
                 is_local = not is_remote(path, access.remote)
                 table = kind(stored, access._replace(memory_map=access.memory_map and is_local), kept)
                 table.head, table.cache = head, cache

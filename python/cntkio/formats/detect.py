@@ -259,8 +259,9 @@ KINDS = {
             first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL), is_text=True, is_configuration=True,
             in_files="cntkio.config.reading:in_files",
         ),
-        _table("parquet", "Parquet file", (b"PAR1", b"PARE"), ".parquet", ".pq"),
+        _table("parquet", "Parquet file", (b"PAR1", b"PARE"), ".parquet", ".pq"),  # PARE: with an encrypted footer
         _table("arrow", "Arrow file", (b"ARROW1",), ".arrow", ".feather", ".ipc"),
+        # A stream has no magic number; this marker is the beginning of every message.
         _table("arrow stream", "Arrow stream", (b"\xff\xff\xff\xff",)),
         _packed("gzip", "gzip -dk"),
         _packed("bzip2", "bzip2 -dk"),

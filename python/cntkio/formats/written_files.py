@@ -54,7 +54,8 @@ def write_pieces(
 
     Args:
         write: Writes a file: from its path, the open pieces, `progress` and `remote`, and the options as keywords.
-        path: The name of the file; of several files, with a ``*``, which texts among the options then have, too.
+        path: The name of the file; of several files, with a ``*``, which the names of files among the options
+            (`keys_file`, `scp`) then have, too.
         data: The sequences, to be opened.
         files: How to divide them; empty: into one file.
         progress: As for the writers.
@@ -100,9 +101,9 @@ def _write_several(
         raise ConfigError("num_files and max_file_size exclude each other; expected one of them", key="num_files")
     ((option, amount),) = files.items()
     amount = whole_number(option, amount, least=1)
-    names = {name: os.fspath(value) for name, value in options.items() if isinstance(value, str | os.PathLike)}
+    names = {key: os.fspath(options[key]) for key in ("keys_file", "scp") if options.get(key) is not None}
     name = as_url(path)
-    for text in (name, *(names[key] for key in ("keys_file", "scp") if key in names)):
+    for text in (name, *names.values()):
         if text.count("*") != 1:
             flag = caller().words.flag(option)
             raise ConfigError(f"{shown_pattern(text)}: with {flag}, expected one '*' in the name", key="path")
