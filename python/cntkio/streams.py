@@ -244,7 +244,7 @@ def _checked_shape(shape: Any) -> int | tuple[int, ...]:
     return checked[0] if isinstance(shape, int | np.integer) else checked
 
 
-def form_of(is_sparse: bool) -> StorageFormat:
+def storage_format(is_sparse: bool) -> StorageFormat:
     """Return the form of samples."""
     return "sparse" if is_sparse else "dense"
 

@@ -34,7 +34,7 @@ from cntkio.formats.pieces import (
 )
 from cntkio.formats.table import Column, Keys, as_numbers, in_precision, least_precision
 from cntkio.minibatch import Arrays, Minibatch, MinibatchData
-from cntkio.streams import StreamInformation, form_of
+from cntkio.streams import StreamInformation, storage_format
 
 # Sizes by which data are divided. They change memory and time, never a result.
 PIECE_BYTES = 16 << 20
@@ -85,7 +85,7 @@ class ArrayStream:
     def info(self, stream_id: int) -> StreamInformation:
         """Return the stream's description."""
         samples = self._samples
-        return StreamInformation(self.name, stream_id, form_of(samples.is_sparse), self._dtype, samples.shape)
+        return StreamInformation(self.name, stream_id, storage_format(samples.is_sparse), self._dtype, samples.shape)
 
     def column(self, first: int, last: int) -> Column:
         """Return the column of the sequences from `first` up to, but not including, `last`.

@@ -39,7 +39,7 @@ from cntkio.storage.progress import warn
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import CoreText, TextInput, file_fingerprint, in_utf8
-from cntkio.streams import StreamDef, StreamDefs, StreamInformation, form_of, named, num_values
+from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named, num_values, storage_format
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
@@ -208,7 +208,7 @@ class CBFFormat(Format):
                 raise ConfigError(f"{path}: two streams would have the name {name!r}; rename one of them", key=name)
             shape = stream.dim if definition is None else self._shape_of(path, name, stream, definition)
             dtype = self._dtype_of(path, name, stream)
-            infos[name] = StreamInformation(name, len(infos), form_of(stream.is_sparse), dtype, shape)
+            infos[name] = StreamInformation(name, len(infos), storage_format(stream.is_sparse), dtype, shape)
         return tuple(infos.values())
 
     def _renamed(self, path: str, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, StreamDef]]:
@@ -251,7 +251,9 @@ class CBFFormat(Format):
             shape = None
         # The dense form is the default of `StreamDef`, so without a shape it is not the user's choice.
         if is_sparse != stream.is_sparse and (is_sparse or definition.dim is not None):
-            what = f"stream {name!r} is {form_of(stream.is_sparse)}, not {form_of(is_sparse)} as requested"
+            what = (
+                f"stream {name!r} is {storage_format(stream.is_sparse)}, not {storage_format(is_sparse)} as requested"
+            )
             self._remark(path, f"{what}; it is read as it is")
         return dim if shape is None else shape
 

@@ -94,9 +94,9 @@ from cntkio.streams import (
     StreamDefs,
     StreamInformation,
     check_definers,
-    form_of,
     named,
     num_values,
+    storage_format,
 )
 
 # Indices of sequences in their chunk, ascending; None: all.
@@ -318,7 +318,7 @@ class CTFFormat(Format):
         # The order by name is also the order in which errors about a sequence count.
         infos, self.schema = [], list[StreamSchema]()
         for stream_id, ((name, stream), dtype) in enumerate(zip(named(definitions), dtypes, strict=True)):
-            form = form_of(stream.is_sparse)
+            form = storage_format(stream.is_sparse)
             info = StreamInformation(name, stream_id, form, dtype, stream.dim, stream.defines_mb_size)
             alias, number = stream.stream_alias.encode(), NUMBER_TYPES.index(info.dtype)
             infos.append(info)

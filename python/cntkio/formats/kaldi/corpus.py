@@ -61,7 +61,7 @@ from cntkio.storage.names import FileNames, shown, shown_files
 from cntkio.storage.open_input import ahead, loads_at_once
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import MARK_INSIDE, Stamp, explained, sum_of_files
-from cntkio.streams import LARGEST_DIM, StreamInformation, form_of
+from cntkio.streams import LARGEST_DIM, StreamInformation, storage_format
 
 _EXPECTED = {"frames": "matrices", "vectors": "vectors", "classes": "whole numbers", "map": "lines of a map"}
 
@@ -207,7 +207,7 @@ class _KaldiFormat(Format):
             longer = int(np.argmax(objects.lengths != 1))
             what = f"{objects.lengths[longer]} frames; an utterance of a broadcast stream has one"
             raise self._error(objects, longer, what)
-        form = form_of(is_class and not options.as_class_ids)
+        form = storage_format(is_class and not options.as_class_ids)
         dtype = np.int32 if options.as_class_ids else options.dtype
         shape = () if options.as_class_ids else dim if is_class else size_of_window(dim, options.context)
         # A frame of classes takes at most one run, which is two numbers of 32 bits.

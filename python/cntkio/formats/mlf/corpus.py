@@ -68,7 +68,7 @@ from cntkio.storage.open_input import open_stored, whole_text
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import Locator
-from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, form_of
+from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, storage_format
 
 _LARGEST_DIM_OF_CNTK = 65535
 
@@ -356,7 +356,7 @@ class MLFFormat(Format):
         layout = MLFLayout.of(settings, files)
         entries = layout.entries
         self._refuse_repeated(layout)
-        form = form_of(targets is None and not settings.as_class_ids)
+        form = storage_format(targets is None and not settings.as_class_ids)
         dtype = np.int32 if settings.as_class_ids else options.dtype
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
         stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
