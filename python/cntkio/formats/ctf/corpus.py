@@ -90,13 +90,13 @@ from cntkio.storage.text_input import MARK_INSIDE, CoreText, Locator, PackedText
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,
+    StorageFormat,
     StreamDef,
     StreamDefs,
     StreamInformation,
     check_definers,
     named,
     num_values,
-    storage_format,
 )
 
 # Indices of sequences in their chunk, ascending; None: all.
@@ -318,7 +318,7 @@ class CTFFormat(Format):
         # The order by name is also the order in which errors about a sequence count.
         infos, self.schema = [], list[StreamSchema]()
         for stream_id, ((name, stream), dtype) in enumerate(zip(named(definitions), dtypes, strict=True)):
-            form = storage_format(stream.is_sparse)
+            form: StorageFormat = "sparse" if stream.is_sparse else "dense"
             info = StreamInformation(name, stream_id, form, dtype, stream.dim, stream.defines_mb_size)
             alias, number = stream.stream_alias.encode(), NUMBER_TYPES.index(info.dtype)
             infos.append(info)
