@@ -137,7 +137,7 @@ def test_the_command_writes_several_files(tmp_path: Path, capsys: pytest.Capture
     assert "2 such files are there; remove them first" in capsys.readouterr().err
 
 
-def test_a_star_in_the_name_of_a_stream_is_no_number_of_a_file(tmp_path: Path) -> None:
+def test_a_star_in_the_name_of_a_stream_stays(tmp_path: Path) -> None:
     data = {"f*": np.eye(3), "label": np.arange(3.0)}
     cntkio.convert.write_svmlight(tmp_path / "a-*.svm", data, features="f*", num_files=3)
     assert (tmp_path / "a-00002.svm").read_text() == "2 3:1\n"
