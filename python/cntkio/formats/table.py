@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -345,19 +346,25 @@ FilesOf: TypeAlias = Callable[[npt.NDArray[np.int64]], NamedFiles]
 
 
 def file_finder(paths: Sequence[str | bytes], file_of: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]) -> FilesOf:
-    """Return the function that finds files. `file_of` returns the index of each sequence's file in `paths`.
+    """Return the function that finds files, which can be pickled.
+
+    Args:
+        file_of: Returns the index of each sequence's file in `paths`.
 
     Example:
         >>> names, which = file_finder(["a.ctf", "b.ctf"], np.array([0, 0, 1]).__getitem__)(np.array([1, 2, 0]))
         >>> names[which].tolist()
         ['a.ctf', 'b.ctf', 'a.ctf']
     """
+    return partial(_files_found, paths, file_of)
 
-    def find(sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        files, which = np.unique(file_of(sequences), return_inverse=True)
-        return np.array([os.fsdecode(paths[file]) for file in files.tolist()], np.str_), which
 
-    return find
+def _files_found(
+    paths: Sequence[str | bytes], file_of: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]],
+    sequences: npt.NDArray[np.int64],
+) -> NamedFiles:  # fmt: skip
+    files, which = np.unique(file_of(sequences), return_inverse=True)
+    return np.array([os.fsdecode(paths[file]) for file in files.tolist()], np.str_), which
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
