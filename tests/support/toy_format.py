@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Unpack
 
@@ -12,30 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from cntkio import Remote
 from cntkio._core import Chunk
+from cntkio.formats import contract
 from cntkio.formats.arrays import pieces_of
-from cntkio.formats.contract import (
-    OPENING,
-    Ahead,
-    Corpus,
-    CorpusInFiles,
-    Format,
-    Index,
-    Loaded,
-    OpenedFile,
-    Opening,
-    PlacesInFiles,
-    ReadingOptions,
-)
-from cntkio.formats.corpus import opened_corpus
+from cntkio.formats.contract import Index, Loaded, Opening, OpenText, PlacesInFiles
+from cntkio.formats.corpus import FilesDeserializer, opened_corpus
 from cntkio.formats.detect import FileKind
 from cntkio.formats.pieces import Files, Pieces, Progress, in_arrays
 from cntkio.formats.table import Column, Keys, SequenceTable
 from cntkio.formats.written_files import write_pieces
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import open_input
 from cntkio.storage.output_file import AnyPath, written_whole
-from cntkio.storage.text_input import Locator, TextInput, explained, file_fingerprint
+from cntkio.storage.text_input import explained, file_fingerprint
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk
@@ -46,8 +34,9 @@ ROW = FileKind(
 )  # fmt: skip
 
 
-def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
-    return [CorpusInFiles(deserializers=[ToyDeserializer(names, max_errors=options.get("max_errors") or 0)])]
+def in_files(names: FileNames, options: contract.ReadingOptions) -> list[contract.CorpusInFiles]:
+    deserializer = ToyDeserializer(names, max_errors=options.get("max_errors") or 0)
+    return [contract.CorpusInFiles(deserializers=[deserializer])]
 
 
 def write_toy(
@@ -64,7 +53,7 @@ def write_file(path: str, pieces: Pieces, progress: Progress | None, remote: Rem
 
 
 @dataclasses.dataclass
-class ToyDeserializer:
+class ToyDeserializer(FilesDeserializer):
     """A corpus of lines: one sequence with one sample each."""
 
     filename: FileNames
@@ -72,62 +61,46 @@ class ToyDeserializer:
     remote: Remote | None = None
     has_text_keys = False
 
-    def parts(self) -> Sequence[ToyDeserializer]:
-        return (self,)
-
-    def open(self, opening: Opening = OPENING) -> Corpus:
-        paths = listed_files(self.filename, remote=self.remote)
-        return opened_corpus(ToyFormat(self, opening), paths)
+    def open(self, opening: Opening = contract.OPENING) -> contract.Corpus:
+        return opened_corpus(ToyFormat(self, opening), listed_files(self.filename, remote=self.remote))
 
 
-class OpenLines(OpenedFile):
-    """A file that is open."""
-
-    def __init__(self, text: TextInput) -> None:
-        super().__init__(text)
-        self.text, self.locator = text, Locator(text)
-
-
-class ToyFormat(Format):
+class ToyFormat(contract.Format):
     """Reads lines; a `Format`. The layout of an index has the first byte of each line and, last, the size."""
 
     def __init__(self, options: ToyDeserializer, opening: Opening) -> None:
-        self.report = opening.report(shown_files(options.filename), options.max_errors)
-        self._remote = options.remote
+        self.report, self._remote = opening.report(options.label, options.max_errors), options.remote
 
-    def open(self, path: str, index: Index | None) -> OpenLines:
-        return OpenLines(open_input(path, self._remote))
+    def open(self, path: str, index: Index | None) -> OpenText:
+        return OpenText(open_input(path, self._remote))
 
-    def index(self, file: OpenLines, ahead: Ahead) -> tuple[Index, list[Chunk]]:
+    def index(self, file: OpenText, ahead: contract.Ahead) -> tuple[Index, list[Chunk]]:
         lines = self._lines(file, 0, file.size)
         bounds = np.cumsum([0, *map(len, lines)])
-        keys = np.empty(len(lines), np.uint64)
-        for number, line in enumerate(lines):
-            key = line.split()[:1]
-            if not key or not key[0].isdigit() or len(key[0]) > 18:
-                raise file.locator.error(int(bounds[number]), "expected a key, a whole number")
-            keys[number] = int(key[0])
+        for begin, line in zip(bounds.tolist(), lines, strict=False):
+            if not re.match(rb"\s*\d{1,18}\s", line + b"\n"):
+                raise file.locator.error(begin, "expected a key, a whole number")
+        keys = Keys(np.array([int(line.split()[0]) for line in lines], np.uint64))
         chunk_starts = np.append(np.arange(0, len(keys), CHUNK), len(keys))
-        table = SequenceTable(Keys(keys), np.ones(len(keys), np.uint32), chunk_starts)
+        table = SequenceTable(keys, np.ones(len(keys), np.uint32), chunk_starts)
         name, streams = file.text.path, (StreamInformation("x", 0, "dense", np.float32, 2),)
         fingerprint = file_fingerprint(file.text, table.num_sequences)
         return Index(name, streams, table, fingerprint, bounds, file.stamp, file.size, why_empty=f"{name}: no line"), []
 
-    def parse(self, file: OpenLines, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+    def parse(self, file: OpenText, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         first, last = index.table.bounds_of(chunk_id)
         values, wrong = np.zeros((last - first, 2), np.float32), []
         for number, line in enumerate(self._lines(file, index.layout[first], index.layout[last])):
             try:
                 values[number] = np.array(line.split()[1:], np.float32)
             except ValueError:
-                wrong.append(first + number)
-        chunk = Chunk.from_columns(
-            last - first, [Column(np.arange(last - first + 1, dtype="u4"), values.ravel(), 2, None)]
-        )
-        wrong = [number for number in wrong if sequences is None or number - first in sequences]
+                if sequences is None or number in sequences:
+                    wrong.append(first + number)
+        column = Column(np.arange(last - first + 1, dtype="u4"), values.ravel(), 2, None)
+        chunk = Chunk.from_columns(last - first, [column])
         return Loaded(chunk_id, chunk if sequences is None else chunk.only(sequences), wrong or None, sequences)
 
-    def account(self, file: OpenLines, index: Index, loaded: Loaded | None) -> None:
+    def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
         wrong = [] if loaded is None else loaded.findings
         is_forgiven = self.report.forgive(len(wrong))
         for number in wrong:
@@ -138,10 +111,10 @@ class ToyFormat(Format):
             self.report.count("bad number", is_error=True)
             self.report.log("bad number", error)
 
-    def place(self, file: OpenLines, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+    def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout[sequences]
-        return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
+        return PlacesInFiles.in_file(index.name, begins, file.locator.lines_of(begins))
 
-    def _lines(self, file: OpenLines, begin: Any, end: Any) -> list[bytes]:
+    def _lines(self, file: OpenText, begin: Any, end: Any) -> list[bytes]:
         with explained(file.text):
             return file.text.read(int(begin), int(end - begin)).splitlines(keepends=True)

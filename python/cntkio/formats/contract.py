@@ -16,6 +16,7 @@ A format keeps no file and no state of reading: those belong to the corpus.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,7 +32,7 @@ from cntkio.formats.report import Observer, Report
 from cntkio.formats.table import SequenceTable
 from cntkio.storage.index_cache import CacheFiles
 from cntkio.storage.names import FileNames
-from cntkio.storage.text_input import LOADS_AT_ONCE, MOST_SUMMED, Storage, TextInput, whole_sum
+from cntkio.storage.text_input import LOADS_AT_ONCE, MOST_SUMMED, Locator, Storage, TextInput, whole_sum
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
@@ -76,6 +77,13 @@ class PlacesInFiles(NamedTuple):
     def nowhere(cls, num_sequences: int) -> PlacesInFiles:
         """Return the places of sequences that are not in files."""
         return cls((), np.zeros(num_sequences, np.int64))
+
+    @classmethod
+    def in_file(
+        cls, name: str, begins: npt.NDArray[np.int64], lines: npt.NDArray[np.int64] | None = None
+    ) -> PlacesInFiles:
+        """Return the places of sequences of one file; for the columns see `bytes` and `lines`."""
+        return cls([name], np.zeros(len(begins), np.int64), begins, lines)
 
     def of_error(self) -> dict[str, Any]:
         """Return the place of the only sequence as arguments of `FormatError`; empty if it is not in a file."""
@@ -264,6 +272,18 @@ class OpenedFile:
         """Close the file. Nothing can be read afterwards."""
         if self._text is not None:
             self._text.close()
+
+
+class OpenText(OpenedFile):
+    """A text that is open, and the locator of its lines."""
+
+    def __init__(self, text: TextInput) -> None:
+        super().__init__(text)
+        self.text = text
+
+    @functools.cached_property
+    def locator(self) -> Locator:
+        return Locator(self.text)
 
 
 class Format(Protocol):

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, overload
 
@@ -34,8 +34,8 @@ from cntkio.formats.contract import (
     Index,
     KeysOf,
     Loaded,
-    OpenedFile,
     Opening,
+    OpenText,
     PlacesInFiles,
     ReadingOptions,
 )
@@ -86,7 +86,7 @@ from cntkio.storage.open_input import loads_at_once, open_input, presumed_sizes
 from cntkio.storage.progress import announced_together
 from cntkio.storage.remote import Remote, default_remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import MARK_INSIDE, CoreText, Locator, PackedText, TextInput, explained, file_fingerprint
+from cntkio.storage.text_input import MARK_INSIDE, CoreText, PackedText, TextInput, explained, file_fingerprint
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,
@@ -259,18 +259,6 @@ def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ah
         corpus.close()
         raise
     return corpus
-
-
-class OpenText(OpenedFile):
-    """A text that is open, and the locator of its lines."""
-
-    def __init__(self, text: TextInput) -> None:
-        super().__init__(text)
-        self.text = text
-
-    @cached_property
-    def locator(self) -> Locator:
-        return Locator(self.text)
 
 
 class ParseRules(NamedTuple):
@@ -556,7 +544,7 @@ class CTFFormat(Format):
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout.places.first_bytes(sequences, index.table.chunk_starts)
-        return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
+        return PlacesInFiles.in_file(index.name, begins, file.locator.lines_of(begins))
 
 
 def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:

@@ -21,10 +21,10 @@ from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_word, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Index, KeysOf, Opening, ReadingOptions
+from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Index, KeysOf, Opening, OpenText, ReadingOptions
 from cntkio.formats.corpus import FilesDeserializer
 from cntkio.formats.ctf import CTFDeserializer
-from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts, options_of_texts
+from cntkio.formats.ctf.corpus import CTFFormat, opened_texts, options_of_texts
 from cntkio.formats.ctf.findings import WORDS, ParserFindings, advice_on_value
 from cntkio.formats.ctf.index import (
     Area,
