@@ -113,7 +113,7 @@ class ToyFormat(contract.Format):
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout[sequences]
-        return PlacesInFiles.in_file(index.name, begins, file.locator.lines_of(begins))
+        return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
 
     def _lines(self, file: OpenText, begin: Any, end: Any) -> list[bytes]:
         with explained(file.text):

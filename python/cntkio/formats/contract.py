@@ -78,13 +78,6 @@ class PlacesInFiles(NamedTuple):
         """Return the places of sequences that are not in files."""
         return cls((), np.zeros(num_sequences, np.int64))
 
-    @classmethod
-    def in_file(
-        cls, name: str, begins: npt.NDArray[np.int64], lines: npt.NDArray[np.int64] | None = None
-    ) -> PlacesInFiles:
-        """Return the places of sequences of one file; for the columns see `bytes` and `lines`."""
-        return cls([name], np.zeros(len(begins), np.int64), begins, lines)
-
     def of_error(self) -> dict[str, Any]:
         """Return the place of the only sequence as arguments of `FormatError`; empty if it is not in a file."""
         if not self.paths:

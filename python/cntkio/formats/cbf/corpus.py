@@ -290,7 +290,7 @@ class CBFFormat(Format):
 
     def place(self, file: _OpenFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout.begins[span_at(index.table.chunk_starts, sequences)].astype(np.int64)
-        return PlacesInFiles.in_file(index.name, begins)
+        return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins)
 
     def parse(self, file: _OpenFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         """Load a chunk, or some of its sequences. Its findings are the number of unused bytes."""

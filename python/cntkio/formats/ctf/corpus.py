@@ -544,7 +544,7 @@ class CTFFormat(Format):
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout.places.first_bytes(sequences, index.table.chunk_starts)
-        return PlacesInFiles.in_file(index.name, begins, file.locator.lines_of(begins))
+        return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
 
 
 def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:
