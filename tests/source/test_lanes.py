@@ -149,21 +149,30 @@ def test_mixtures_of_sequences_and_split_rows_refuse_lanes(kinds: dict[str, Make
 
 
 class Counting(CTFDeserializer):
-    """A text that notes the chunks that are loaded."""
+    """A text that notes the number of sequences of each load."""
 
     def open(self, *arguments: Any, **options: Any) -> Any:
         corpus = super().open(*arguments, **options)
         load, self.loaded = corpus.load, list[int]()
-        corpus.load = lambda chunk, *part: (self.loaded.append(chunk), load(chunk, *part))[1]
+
+        def counted(chunk: int, part: Any = None) -> Any:
+            first, end = corpus.table.bounds_of(chunk)
+            self.loaded.append(end - first if part is None else len(part))
+            return load(chunk, part)
+
+        corpus.load = counted
         return corpus
 
 
-def test_a_rank_loads_the_chunks_of_its_lanes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk_size", [120, 1000, 10**5])
+def test_the_ranks_of_lanes_load_each_sequence_once(tmp_path: Path, chunk_size: int) -> None:
     path = tmp_path / "a.ctf"
     path.write_text("".join(f"{key} |x {key}\n" for key in range(2000)))
-    text = Counting(path, StreamDefs(x=StreamDef(field="x", shape=1)), chunk_size_in_bytes=120)
-    with MinibatchSource(text, max_sweeps=1, randomization_window_in_chunks=16) as source:
-        while source.read(80, GlobalPartition(1, 4, lanes=8)) is not None:
-            pass
-        # A quarter of the chunks, and one more for each lane.
-        assert 0 < len(text.loaded) <= source.num_chunks / 4 + 2
+    of_ranks = []
+    for rank in range(4):
+        text = Counting(path, StreamDefs(x=StreamDef(field="x", shape=1)), chunk_size_in_bytes=chunk_size)
+        with MinibatchSource(text, max_sweeps=1, randomization_window_in_chunks=16) as source:
+            while source.read(80, GlobalPartition(rank, 4, lanes=8)) is not None:
+                pass
+        of_ranks.append(sum(text.loaded))
+    assert of_ranks == [500] * 4  # also the sequences of a chunk that two lanes share

@@ -225,6 +225,43 @@ def test_a_rank_needs_the_chunks_of_its_lanes_once(num_ranks: int, size: Size) -
     assert most <= 2.5 * 64 / num_ranks + 16  # the window, and a block of up to a window
 
 
+@pytest.mark.parametrize("seed", range(rounds(20)))
+@pytest.mark.parametrize("size", [300, Budget(samples=1600)])
+def test_two_lanes_load_each_their_piece_of_a_chunk(size: Size, seed: int) -> None:
+    lengths, starts = large(seed, 600, 3 + 2 * seed)
+    partition, window = GlobalPartition(seed % 3, 3, lanes=16), Window(9, "chunks")
+    timelines = [
+        Timeline(lengths, starts, window=window, seed=seed, max_sweeps=1, loads_parts=loads_parts)
+        for loads_parts in (False, True)
+    ]
+    loaded: list[set[int]] = [set(), set()]
+    while (reads := [timeline.read(size, partition) for timeline in timelines])[0] is not None:
+        found = []
+        for (timeline, selection), ids in zip(zip(timelines, reads, strict=True), loaded, strict=True):
+            assert selection is not None and selection.refs is not None
+            plan, refs = timeline.needed_chunks(partition), selection.refs
+            ids |= {*refs.chunk_ids}
+            assert {*selection.chunks.tolist()} == {*refs.chunk_ids}
+            parts = [None if plan.parts is None else plan.parts.part(chunk_id) for chunk_id in refs.chunk_ids]
+            firsts = [
+                starts[id if part is None else part.chunk_id] + (0 if part is None else part.sequences[0])
+                for id, part in zip(refs.chunk_ids, parts, strict=True)
+            ]
+            found.append((np.array(firsts)[refs.chunk_indices] + refs.indices_in_chunk).tolist())
+            assert found[-1] == selection.sequences.tolist()
+    pieces = [timelines[1].needed_chunks(partition).parts.part(id) for id in loaded[1]]  # type: ignore[union-attr]
+    own = sum(len(piece.sequences) for piece in pieces)
+    assert own == len(
+        {
+            one
+            for (step, _, _) in read_all(
+                Timeline(lengths, starts, window=window, seed=seed, max_sweeps=1), size, partition
+            )
+            for one in step
+        }
+    )
+
+
 def test_what_is_left_out_is_left_out_from_its_step_on() -> None:
     lengths, starts = large(3, 300, 20)
     whole = read_all(Timeline(lengths, starts, window=Window(9, "chunks"), max_sweeps=2), 200, GlobalPartition(lanes=8))

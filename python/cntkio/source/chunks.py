@@ -219,7 +219,10 @@ class ChunksInMemory:
         """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
         if self._parts is None or not self.corpus.index.loads_parts:
             return partial(self.corpus.load, chunk_id)
-        return partial(self.corpus.load, *self._parts.part(chunk_id))
+        part = self._parts.part(chunk_id)
+        first, end = self.corpus.table.bounds_of(part.chunk_id)
+        is_whole = len(part.sequences) == end - first
+        return partial(self.corpus.load, part.chunk_id, None if is_whole else part.sequences)
 
     def get(self, chunk_id: int) -> Loaded:
         """Return a chunk. Wait for it if it is being loaded; load it if it is not."""

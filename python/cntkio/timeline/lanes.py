@@ -31,7 +31,7 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size, about_samples, size_text
 from cntkio.timeline.modes import Needs, ReadMode, WholeSequences
 from cntkio.timeline.partition import WHOLE, GlobalPartition
-from cntkio.timeline.selection import ChunkRefs, Omissions, Plan, Reads, Selection
+from cntkio.timeline.selection import ChunkPart, ChunkRefs, Omissions, Plan, Reads, Selection
 from cntkio.timeline.window import LARGEST_WORD, Window
 
 # The samples of a lane are spread evenly over so many steps, if they fit the window.
@@ -53,7 +53,7 @@ class _Lane:
     Attributes:
         number: Its number among all lanes.
         first_sequence: Its first sequence in the table.
-        first_chunk: The chunk of that sequence.
+        first_chunk: The chunk of that sequence; of `PiecesOfLanes`, the piece.
         is_own: Whether this rank delivers it.
         mode: Reads its share of the minibatches of a sweep.
     """
@@ -99,6 +99,26 @@ class _Block(NamedTuple):
         return step if cursor.sweep == first.sweep and 0 <= step < len(self.cursors) - 1 else None
 
 
+class PiecesOfLanes:
+    """The chunks of a table, cut where lanes begin: so the two lanes at a border load a chunk once, each its piece.
+
+    Attributes:
+        starts: First sequence of each piece and, last, the number of sequences.
+    """
+
+    def __init__(self, chunk_starts: _Integers, firsts: Sequence[int]) -> None:
+        cuts = np.setdiff1d(np.array(firsts, np.int64), chunk_starts)
+        self.starts: _Integers = np.sort(np.concatenate([chunk_starts, cuts]))
+        self._chunk_starts = chunk_starts
+
+    def part(self, chunk_id: int) -> ChunkPart:
+        """Return the piece with an id."""
+        first, end = self.starts[chunk_id : chunk_id + 2].tolist()
+        chunk = int(np.searchsorted(self._chunk_starts, first, side="right")) - 1
+        start = int(self._chunk_starts[chunk])
+        return ChunkPart(chunk, np.arange(first - start, end - start, dtype=np.uint32))
+
+
 @dataclasses.dataclass(frozen=True)
 class LanesOfTable:
     """The lanes of a table of sequences.
@@ -108,12 +128,14 @@ class LanesOfTable:
         chunk_starts: First sequence of each chunk and, last, the number of sequences.
         rules: The window and the seed, as arguments of the core's reader.
         omissions: Sequences that are left out from some positions on.
+        loads_parts: Whether parts of chunks can be loaded.
     """
 
     lengths: npt.NDArray[np.unsignedinteger[Any]]
     chunk_starts: _Integers
     rules: Mapping[str, Any]
     omissions: Omissions | None
+    loads_parts: bool
 
     def steps_at_once(self, size: Size, num_samples: int) -> int:
         """Return how many steps a block has: about a window at most, so that its chunks fit the window's memory."""
@@ -139,9 +161,16 @@ class LanesOfTable:
             )
         return [*found, (len(self.lengths), len(self.chunk_starts) - 1)]
 
-    def lanes(self, partition: GlobalPartition, budget: Budget | None) -> list[_Lane]:
-        """Return the lanes that have sequences: with a budget all, otherwise the lanes of a partition."""
-        bounds, found = self.bounds(partition.lanes), []
+    def lanes(self, partition: GlobalPartition, budget: Budget | None) -> tuple[list[_Lane], PiecesOfLanes | None]:
+        """Return the lanes that have sequences: with a budget all, otherwise the lanes of a partition.
+
+        If parts of chunks can be loaded, and a lane begins inside a chunk, also return the pieces, which the chunks of
+        the lanes then are.
+        """
+        bounds, found = self.bounds(partition.lanes), list[_Lane]()
+        pieces = PiecesOfLanes(self.chunk_starts, [first for first, _ in bounds]) if self.loads_parts else None
+        if pieces is not None and len(pieces.starts) == len(self.chunk_starts):
+            pieces = None
         core = None if budget is None else budget.for_core()
         # All lanes together have the window of a single reader.
         window: Window | None = self.rules["window"]
@@ -154,12 +183,14 @@ class LanesOfTable:
             starts = np.clip(self.chunk_starts[first_chunk : end_chunk + 2], first, end) - first
             # The lane may end where a chunk does.
             starts = np.ascontiguousarray(starts[: int(np.searchsorted(starts, end - first)) + 1])
+            if pieces is not None:
+                first_chunk = int(np.searchsorted(pieces.starts, first, side="right")) - 1
             seed = (self.rules["seed"] + (number + 1) * _SEED_STEP) % 2**64
             rules = {**self.rules, "window": window, "seed": seed, "end": LARGEST_WORD}
             reader = TimelineReader(self.lengths[first:end], starts, **rules)
             mode = WholeSequences(reader, NO_LIMIT if core else _LARGEST_POSITION, is_dealt=True, budget=core)
             found.append(_Lane(number, first, first_chunk, reader, mode, is_own))
-        return found
+        return found, pieces
 
 
 def share_of_lane(budget: Budget, num_lanes: int) -> Budget:
@@ -209,9 +240,10 @@ class LaneReads(ReadMode):
                 f"minibatches of {size_text(size)} make {self.num_steps} steps in a sweep; expected at most 2^32 - 1"
             )
             raise ConfigError(message, key="minibatch_size_in_samples")
-        self._lanes = table.lanes(partition, budget)
+        self._lanes, self._pieces = table.lanes(partition, budget)
         self._steps_at_once = table.steps_at_once(size, num_samples)
-        self._omissions, self._starts, self._seed = table.omissions, table.chunk_starts, table.rules["seed"]
+        self._starts = table.chunk_starts if self._pieces is None else self._pieces.starts
+        self._omissions, self._seed = table.omissions, table.rules["seed"]
         self._num_samples, self._end = num_samples, end
         self._blocks: deque[_Block] = deque()
         self.cursor = self._held = self._frontier = Cursor(0)  # the readers are at the frontier
@@ -438,7 +470,7 @@ class LaneReads(ReadMode):
                     of_lane = lane.needs.plan(WHOLE, None, ()).chunks
                     chunks += [lane.first_chunk + chunk for chunk in of_lane]
             self._plan_key = key
-            self._plan = Plan(list(dict.fromkeys(chunks)), self._plan.version + 1, None, block is None)
+            self._plan = Plan(list(dict.fromkeys(chunks)), self._plan.version + 1, self._pieces, block is None)
         return self._plan
 
     def ahead(self) -> Iterator[int]:

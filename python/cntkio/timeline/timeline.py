@@ -179,7 +179,7 @@ class _Rules:
             if size.pool is not None:
                 self.budgets.check_pool(reader, size, size.pool)
             self.budgets.check(self.lengths, budget, partition)
-        table = LanesOfTable(self.lengths, reader.chunk_starts, self.make.keywords, self.omissions)
+        table = LanesOfTable(self.lengths, reader.chunk_starts, self.make.keywords, self.omissions, self.loads_parts)
         return LaneReads(table, size, partition, budget, reader.num_samples, end)
 
     def whole(self, reader: TimelineReader, size: Size, partition: Partition) -> WholeSequences:
