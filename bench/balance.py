@@ -1,6 +1,6 @@
 """Attention time that ranks lose by waiting for each other, and how fast the batches are planned.
 
-    python bench/balance.py [--sequences 64000] [--lengths FILE] [--row-length 4096]
+    python bench/balance.py [--sequences 64000] [--lengths FILE] [--row-length 4096] [--minibatches]
 
 Each step of a job takes as long as its slowest rank, and a rank takes the sum of the squares of its lengths. The table
 shows the share of all ranks' time that is lost, 1 - mean / maximum over ranks, summed over the steps; the share of
@@ -16,6 +16,21 @@ cells that are filled; and planned sequences a second of processor time. Each ra
 | Transformers | `LengthGroupedSampler`; its minibatches have as many sequences as a mean minibatch of the others |
 | Megatron | `first_fit_decreasing` of Megatron-Bridge's packing, a pool at a time |
 | no better | a bound: no rows have less, since a row costs at least the square of its longest sequence |
+
+With `--minibatches` nothing is packed: a minibatch of all ranks has two times `--row-length` samples for each rank,
+with padding (`padded`) or without (`ragged`), and its sequences are dealt to the ranks.
+
+| planner | |
+|---|---|
+| arrival order | sequences as they come, dealt in turn |
+| sorted pool | a pool is sorted by length, cut, and dealt in turn |
+| cntkio, by length | `Budget(padded=..., pool=...)` or `Budget(samples=..., pool=...)`, dealt by length |
+| cntkio, equal cost | the same with `balance="attention"` |
+| no better | a bound for these minibatches: no deal of their sequences loses less |
+
+The bound: the rank with the longest sequence costs at least its square; and of any k times `ranks` + 1 sequences, one
+rank has k + 1. `in arrays` is the time lost if a rank pads its sequences to their longest: it costs their number
+times the square.
 
 The lengths are log-normal, or of FILE: a text with a length on each line, or a corpus that cntkio reads. No data are
 read otherwise. Without transformers or Megatron their rows are left out.
@@ -35,7 +50,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from cntkio import Budget, CTFDeserializer, MinibatchSource, infer_streams
+from cntkio import Budget, CTFDeserializer, MinibatchSource, _core, infer_streams
 
 OPEN_rowS = 1000
 Lengths = npt.NDArray[np.uint32]
@@ -91,7 +106,7 @@ def cntkio(balance: bool) -> Planner:
         core = Budget(rows=count, row_length=row, pool=pool, balance="attention" if balance else None).for_core()
         for first in range(0, len(lengths), pool):
             own = lengths[first : first + pool]
-            order, rows, bounds = core.batches(own, first)
+            order, rows, bounds = core.batches(own, first, first)
             arranged = own[order]
             for begin, end in itertools.pairwise(bounds):
                 # A row ends where the number of the row changes.
@@ -172,6 +187,71 @@ def measure(plan: Planner, lengths: Lengths, ranks: int, rows: int, row: int, po
     return 1 - means / maxima, filled, len(lengths) / max(seconds, 1e-9)
 
 
+# ------------------------------------------------------------------------------------------ without packed rows
+
+
+def cut(lengths: Lengths, limit: int, ranks: int, *, is_padded: bool) -> Steps:
+    """Cut consecutive sequences into minibatches, and deal each in turn."""
+    first = longest = total = 0
+    for at, length in enumerate(lengths.tolist()):
+        longest, total = max(longest, length), total + length
+        if (longest * (at - first + 1) if is_padded else total) > limit and at > first:
+            yield [lengths[first:at][rank::ranks] for rank in range(ranks)]
+            first, longest, total = at, length, length
+    yield [lengths[first:][rank::ranks] for rank in range(ranks)]
+
+
+def dealt(lengths: Lengths, limit: int, ranks: int, pool: int, *, is_padded: bool, balance: bool) -> Steps:
+    """Cut pools and deal minibatches with the functions of the core that sources and plans call."""
+    limits: dict[str, int] = {"padded" if is_padded else "samples": limit}
+    core = Budget(**limits, pool=pool, balance="attention" if balance else None).for_core()
+    for first in range(0, len(lengths), pool):
+        own = lengths[first : first + pool]
+        order, _, bounds = core.batches(own, first, first)
+        arranged, parts = own[order], []
+        for rank in range(ranks):
+            kept, cuts = _core.deal(arranged, bounds, ranks, rank, False, core)
+            parts.append(np.split(arranged[kept], cuts[1:-1]))
+        yield from map(list, zip(*parts, strict=True))
+
+
+def least_cost(sequences: Lengths, ranks: int) -> float:
+    """Return a cost that one of the ranks has at least, however a minibatch is dealt."""
+    squares = np.sort(sequences.astype(float) ** 2)[::-1]
+    # Of the longest k * ranks + 1 sequences, one rank has k + 1, which cost at least as much as the shortest of them.
+    together = [squares[k * ranks - k : k * ranks + 1].sum() for k in range((len(squares) - 1) // ranks + 1)]
+    return max(*map(float, together), float(squares.sum()) / ranks)
+
+
+def measure_minibatches(steps: list[list[Lengths]], ranks: int) -> tuple[float, float, float]:
+    """Return the share of lost time, that of arrays of each rank, and a bound of the first."""
+    squares = np.array([[float((own.astype(float) ** 2).sum()) for own in step] for step in steps])
+    arrays = np.array([[len(own) * float(own.max(initial=0)) ** 2 for own in step] for step in steps])
+    least = sum(least_cost(np.concatenate(step), ranks) for step in steps)
+    lost = [1 - float(costs.mean(axis=1).sum() / costs.max(axis=1).sum()) for costs in (squares, arrays)]
+    return lost[0], lost[1], 1 - float(squares.mean(axis=1).sum()) / least
+
+
+def print_minibatches(lengths: Lengths, row: int) -> None:
+    """Print a line for each way to cut, number of ranks and planner."""
+    for is_padded, (ranks, pool) in itertools.product(
+        (True, False), ((8, 2000), (64, 2000), (256, 2000), (8, 4000), (64, 32_000), (256, 128_000))
+    ):
+        limit, kind = 2 * row * ranks, {"is_padded": is_padded}
+        whole = [np.sort(lengths[at : at + pool])[::-1] for at in range(0, len(lengths), pool)]
+        found: dict[str, list[list[Lengths]]] = {
+            "arrival order": list(cut(lengths, limit, ranks, **kind)),
+            "sorted pool": [step for own in whole for step in cut(own, limit, ranks, **kind)],
+            "cntkio, by length": list(dealt(lengths, limit, ranks, pool, balance=False, **kind)),
+            "cntkio, equal cost": list(dealt(lengths, limit, ranks, pool, balance=True, **kind)),
+        }
+        print(f"  {'padded' if is_padded else 'ragged'}, {ranks} ranks, pool {pool:,}, {len(whole)} pools")
+        for name, steps in found.items():
+            lost, in_arrays, least = measure_minibatches(steps, ranks)
+            text = f"lost {lost:6.2%}  no better {least:6.2%}  in arrays {in_arrays:6.2%}  {len(steps)} minibatches"
+            print(f"    {name:<20} {text}", flush=True)
+
+
 def lengths_of(path: Path) -> Lengths:
     """Return the lengths of a file: of a corpus, or a number on each line."""
     if path.suffix == ".ctf":
@@ -187,6 +267,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=64_000)
     parser.add_argument("--lengths", type=Path, help="a file with lengths, in place of log-normal lengths")
     parser.add_argument("--row-length", type=int, default=4096, help="samples of a row")
+    parser.add_argument("--minibatches", action="store_true", help="padded and ragged minibatches, without rows")
     options = parser.parse_args()
     kinds = {
         f"log-normal, median {median}, sigma {sigma}": log_normal(median, sigma, options.sequences)
@@ -195,6 +276,10 @@ def main() -> None:
     if options.lengths is not None:
         kinds = {options.lengths.name: np.minimum(lengths_of(options.lengths), options.row_length)}
     for kind, lengths in kinds.items():
+        if options.minibatches:
+            print(kind)
+            print_minibatches(lengths, options.row_length)
+            continue
         # A pool of 2,000 for all ranks, and one of 250 sequences for each row.
         for ranks, rows, pool in ((8, 1, 2000), (64, 1, 2000), (256, 1, 2000), (8, 2, 4000), (64, 2, 32_000)):
             least = bound(lengths, ranks * rows, options.row_length, pool) if rows == 1 else 0.0
