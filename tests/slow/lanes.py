@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from cntkio import Budget
 from support.twister import WORD
 
 from slow.batches import shuffled, sweep_of_batches
-from slow.timeline import sweep_order
+from slow.timeline import keyed_order, sweep_order
 
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -31,12 +32,16 @@ def lanes_of(chunks: list[list[int]], num_lanes: int) -> list[list[list[int]]]:
 
 
 def lane_order(
-    lengths: list[int], lane: list[list[int]], window: tuple[int, str], num_lanes: int, seed: int
+    lengths: list[int], lane: list[list[int]], window: tuple[Any, ...], num_lanes: int, seed: int, sweep: int
 ) -> list[int]:
-    size, unit = window
+    """Return the sequences of a lane in the order of a sweep; `window` has `"keyed"` after its size and unit."""
+    size, unit, *keyed = window
     own = [sequence for piece in lane for sequence in piece]
     chunks = [[lengths[sequence] for sequence in piece] for piece in lane]
-    return [own[index] for _, index in sweep_order(chunks, -(-size // num_lanes), unit, seed)]
+    size = -(-size // num_lanes)
+    if keyed and own:
+        return [own[index] for _, index in keyed_order(chunks, size, unit, seed, sweep)]
+    return [own[index] for _, index in sweep_order(chunks, size, unit, (seed + sweep) % WORD)]
 
 
 def spread(lengths: list[int], sequences: list[int], lane: int, num_steps: int, seed: int) -> list[list[int]]:
@@ -58,7 +63,7 @@ def spread(lengths: list[int], sequences: list[int], lane: int, num_steps: int, 
 
 
 def sweep_in_lanes(
-    chunks: list[list[int]], window: tuple[int, str], seed: int, sweep: int, num_lanes: int, size: int | Budget
+    chunks: list[list[int]], window: tuple[Any, ...], seed: int, sweep: int, num_lanes: int, size: int | Budget
 ) -> list[list[list[int]]]:
     """Return for each step of a sweep the sequences of each lane."""
     lengths = [length for chunk in chunks for length in chunk]
@@ -69,10 +74,10 @@ def sweep_in_lanes(
             share = dataclasses.replace(share, pool=-(-size.pool // num_lanes))
         of_lanes = []
         for number, lane in enumerate(lanes):
-            of_lane = (seed + (number + 1) * GOLDEN + sweep) % WORD
-            order = lane_order(lengths, lane, window, num_lanes, of_lane)
+            of_lane = (seed + (number + 1) * GOLDEN) % WORD
+            order = lane_order(lengths, lane, window, num_lanes, of_lane, sweep)
             own = [True] * len(order)
-            of_lanes.append(sweep_of_batches(share, lengths, order, own, of_lane) if order else [])
+            of_lanes.append(sweep_of_batches(share, lengths, order, own, (of_lane + sweep) % WORD) if order else [])
         most = max(map(len, of_lanes))
         return [[batches[step] if step < len(batches) else [] for batches in of_lanes] for step in range(most)]
     num_steps = -(-total // size)
@@ -80,7 +85,7 @@ def sweep_in_lanes(
     num_blocks = -(-num_steps // min(max(num_samples // size, 1), 64))
     steps: list[list[list[int]]] = [[[] for _ in lanes] for _ in range(num_steps)]
     for number, lane in enumerate(lanes):
-        order = lane_order(lengths, lane, window, num_lanes, (seed + (number + 1) * GOLDEN + sweep) % WORD)
+        order = lane_order(lengths, lane, window, num_lanes, (seed + (number + 1) * GOLDEN) % WORD, sweep)
         of_lane, starts = sum(lengths[sequence] for sequence in order), [0]
         for sequence in order:
             starts.append(starts[-1] + lengths[sequence])

@@ -84,14 +84,15 @@ def is_possible(chunks: list[list[int]], size: Size, num_lanes: int) -> bool:
 @properties
 @given(
     chunks=some_chunks, window=some_windows, seed=st.sampled_from([0, 7, 2**64 - 1]), count=st.integers(1, 5),
-    more=st.integers(0, 6), data=st.data(),
+    more=st.integers(0, 6), is_keyed=st.booleans(), data=st.data(),
 )  # fmt: skip
 def test_minibatches_in_lanes_equal_the_slow_ones(
-    chunks: list[list[int]], window: Any, seed: int, count: int, more: int, data: st.DataObject
+    chunks: list[list[int]], window: Any, seed: int, count: int, more: int, is_keyed: bool, data: st.DataObject
 ) -> None:
     size = data.draw(some_sizes(count + more))
     if isinstance(size, Budget) and size.pool is not None:
         window = (100, "chunks")
+    window = (*window, *["keyed"] * is_keyed)
     if not is_possible(chunks, size, count + more):
         return
     timelines = [made(chunks, window, seed, max_sweeps=2) for _ in range(count)]
@@ -137,15 +138,16 @@ def test_any_number_of_ranks_has_the_same_global_minibatches(seed: int) -> None:
         assert [(sum(ranks, []), *rest) for ranks, *rest in found] == [(step, *rest) for (step,), *rest in whole]
 
 
+@pytest.mark.parametrize("order", ["cntk", "keyed"])
 @pytest.mark.parametrize("seed", range(rounds(30)))
-def test_a_job_in_lanes_continues_at_any_step_on_any_ranks(seed: int) -> None:
+def test_a_job_in_lanes_continues_at_any_step_on_any_ranks(seed: int, order: Any) -> None:
     random = np.random.default_rng([seed, 2])
     lengths, starts = large(seed, 600, 40)
     sizes = [300, 700, Budget(samples=1600), Budget(padded=1600, pool=320), Budget(rows=16, row_length=80, pool=200)]
     size: Size = sizes[seed % len(sizes)]
 
     def new() -> Timeline:
-        return Timeline(lengths, starts, window=Window(40, "chunks"), seed=seed, max_sweeps=2)
+        return Timeline(lengths, starts, window=Window(40, "chunks", order), seed=seed, max_sweeps=2)
 
     whole = read_all(new(), size, GlobalPartition(lanes=16))
     state, number = None, 0
