@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +13,13 @@ import pytest
 from cntkio import CTFDeserializer, MinibatchSource, Partition, infer_streams
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline import Timeline, Window
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from slow.timeline import permutation
+from support.rounds import rounds
 
 KEYED = Window(2**40, "samples", "keyed")
+properties = settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck), deadline=None)
 
 
 def order_of(count: int, seed: int) -> npt.NDArray[np.int64]:
@@ -90,3 +96,45 @@ def test_other_orders_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
     with MinibatchSource(corpus, order="keyed") as again:
         again.load_state_dict(state)
         assert [again.read(7).keys_of_sequences.tolist() for _ in range(9)] == following == planned
+
+
+@properties
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60),
+    size=st.integers(1, 12),
+    window=st.integers(1, 6),
+    data=st.data(),
+)
+def test_a_place_is_the_same_from_both_ends_of_its_window(
+    lengths: list[int], size: int, window: int, data: st.DataObject
+) -> None:
+    starts = np.array([*range(0, len(lengths), size), len(lengths)])
+    table = np.array(lengths, np.uint32), starts
+    options: Any = {"window": Window(window, "chunks", "keyed"), "max_sweeps": 2}
+    walked = Timeline(*table, **options)
+    total, at = sum(lengths), 0
+    positions = [0]
+    found = [walked.read(1) for _ in range(2 * len(lengths))]
+    sequences = [one.sequences[0] for one in found if one is not None]
+    for sequence in sequences:
+        at += lengths[sequence]
+        positions.append(at)
+    sought = Timeline(*table, **options)
+    for position in [data.draw(st.integers(0, 2 * total - 1)) for _ in range(3)]:
+        sought.go_to(position)
+        place = bisect.bisect_left(positions, position)
+        assert sought.position == positions[place]
+        following = sought.read(1)
+        assert (following is None) == (place == len(sequences))
+        assert following is None or following.sequences[0] == sequences[place]
+
+
+def test_a_place_near_the_end_of_a_window_costs_what_follows_it() -> None:
+    lengths = np.tile(np.array([1, 2, 3, 4], np.uint32), 500_000)
+    timeline = Timeline(lengths, np.array([0, len(lengths)]), window=KEYED, max_sweeps=1)
+    seconds = []
+    for position in (10, 2_500_000, 4_999_990):
+        begin = time.process_time()
+        timeline.go_to(position)
+        seconds.append(time.process_time() - begin)
+    assert max(seconds[0], seconds[2]) < seconds[1] / 4, seconds

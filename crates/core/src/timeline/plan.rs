@@ -3,11 +3,14 @@
 //! The *rank* of a chunk is its place in the order of the sweep. A window is a range of ranks. The *reach* of a rank is
 //! the inverse: the positions that the windows allow to a sequence of that rank.
 
-use super::Table;
 use super::generator::{MersenneTwister, Remainder};
 use super::keyed::{Permutation, SweepKey};
+use super::{Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
 use crate::memory;
 use crate::owners::Owners;
+
+/// Sequences that are looked up at once.
+const FOUND_AT_ONCE: u32 = 64;
 
 /// Distance that a sequence may move from the rank of its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +162,57 @@ impl SweepPlan {
             }
         }
         (first, before)
+    }
+
+    /// The samples in the window of a rank.
+    pub(super) fn samples_in_window(&self, chunk_samples: &[u64], rank: u32) -> u64 {
+        let window = self.windows[rank as usize];
+        let chunks = &self.chunks[window.from as usize..window.to as usize];
+        chunks.iter().map(|&chunk| chunk_samples[chunk as usize]).sum()
+    }
+
+    /// In a keyed order: the first sequence of the window of a rank that starts at `offset` or later, in samples of the
+    /// sweep, found from the end of the window, where `passed` samples are passed. Return its position in the order, and
+    /// the samples before it.
+    ///
+    /// # Errors
+    /// `pause` asked the work to stop.
+    pub(super) fn walk_back(
+        &self,
+        table: Table,
+        rank: u32,
+        mut passed: u64,
+        offset: u64,
+        pause: &mut Pause,
+    ) -> Result<(u32, u64), Stopped> {
+        let (first, order) = self.permutation(rank).expect("a keyed order has a permutation of each window");
+        let mut index = self.starts[self.windows[rank as usize].to as usize];
+        let mut sequences = [0; FOUND_AT_ONCE as usize];
+        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        while index > first {
+            let sequences = &mut sequences[..(index - first).min(FOUND_AT_ONCE) as usize];
+            for (back, sequence) in (1..).zip(&mut *sequences) {
+                let home = first + order.of(u64::from(index - back - first)) as u32;
+                *sequence = self.sequence(table, self.rank_of(home), home);
+                // In random order they are in no cache, and the processor waits for all of them together.
+                table.lengths.prefetch(*sequence);
+            }
+            for &sequence in &*sequences {
+                let before = passed - u64::from(table.lengths.get(sequence));
+                if before < offset {
+                    return Ok((index, passed));
+                }
+                (index, passed) = (index - 1, before);
+            }
+            until_pause = until_pause.saturating_sub(FOUND_AT_ONCE);
+            if until_pause == 0 {
+                until_pause = SEQUENCES_BETWEEN_PAUSES;
+                if !pause() {
+                    return Err(Stopped);
+                }
+            }
+        }
+        Ok((index, passed))
     }
 
     /// Bytes of memory.

@@ -367,6 +367,16 @@ impl Reader {
                 let index = offset.div_ceil(length);
                 let rank = plan.rank_of(index as u32);
                 cursor = Cursor { position: start.saturating_add(index * length), index: index as u32, rank, ..cursor };
+            } else {
+                let own = self.cursor.position.saturating_sub(start);
+                let is_on_the_way = self.cursor.sweep == sweep && (before..=offset).contains(&own);
+                let after_window = before + plan.samples_in_window(&self.chunk_samples, rank);
+                // The end of the window may be nearer than its beginning, or than the reader.
+                if after_window.saturating_sub(offset) < offset - if is_on_the_way { own } else { before } {
+                    let (index, passed) = plan.walk_back(table, rank, after_window, offset, pause)?;
+                    let rank = if index < num_sequences { plan.rank_of(index) } else { plan.chunks.len() as u32 - 1 };
+                    return Ok(Cursor { position: start.saturating_add(passed), index, rank, ..cursor });
+                }
             }
         }
         // A position ahead in the same sweep is sought from the cursor on, since the order before it may be forgotten.
