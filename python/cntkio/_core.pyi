@@ -679,7 +679,7 @@ class Dealt:
 class Shares:
     """The sequences of each chunk that were dealt to a rank."""
 
-    def __new__(cls, num_samples: int, chunk_starts: npt.NDArray[np.int64]) -> Shares: ...
+    def __new__(cls, num_samples: int, chunk_starts: npt.NDArray[np.int64], budget: Budget | None = None) -> Shares: ...
     def deal(
         self,
         all: selection.Selection,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import (
+    Budget,
     CBFDeserializer,
     CTFDeserializer,
     FormatError,
@@ -141,6 +142,12 @@ KINDS: dict[str, Callable[[Path, list[int]], list[Any]]] = {
         text(folder / "b.ctf", lengths, "y"), features(folder, lengths), labels(folder, lengths)
     ],
 }  # fmt: skip
+POOLS = [
+    Budget(padded=20, pool=9),
+    Budget(samples=15, pool=30, pool_unit="samples"),
+    Budget(rows=4, row_length=12, pool=12),
+    Budget(rows=8, row_length=12, pool=11, balance="attention"),
+]
 WHOLE = {"another order": (1,)}
 """Kinds, and the corpora of which ranks load whole chunks."""
 
@@ -191,7 +198,7 @@ def contents(minibatch: Any) -> list[Any]:
     return sorted(zip(minibatch.keys_of_sequences.tolist(), *streams, strict=True))
 
 
-def read_all(source: MinibatchSource, size: int, partition: GlobalPartition, most: int = 1000) -> list[Any]:
+def read_all(source: MinibatchSource, size: int | Budget, partition: GlobalPartition, most: int = 1000) -> list[Any]:
     reads = itertools.islice(iter(lambda: source.read(size, partition), None), most)
     return [(contents(minibatch), minibatch.end_of_sweep) for minibatch in reads]
 
@@ -202,11 +209,13 @@ def union(shares: tuple[Any, ...]) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 @properties
-@given(LENGTHS, st.integers(1, 5), st.integers(1, 30), st.sampled_from([None, 1, 3, 9]), st.data())
+@given(LENGTHS, st.integers(1, 5), st.one_of(st.integers(1, 30), st.sampled_from(POOLS)), st.data())
 def test_ranks_that_load_pieces_deliver_the_values_of_one_reader(
-    module_folder: Path, kind: str, lengths: list[int], count: int, size: int, window: int | None, data: st.DataObject
+    module_folder: Path, kind: str, lengths: list[int], count: int, size: int | Budget, data: st.DataObject
 ) -> None:
     corpora = KINDS[kind](module_folder, lengths)
+    # A pool needs a randomized order, and a window that holds it.
+    window = data.draw(st.sampled_from([None, 1, 3, 9] if isinstance(size, int) else [20, 50]))
     order: dict[str, Any] = {"randomization_window_in_chunks": window} if window else {"randomize": False}
     options = {"max_sweeps": 2, "max_errors": 1000, **order}
     with MinibatchSource(corpora, **options) as source:
@@ -227,8 +236,10 @@ def test_ranks_that_load_pieces_deliver_the_values_of_one_reader(
     assert found == alone
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(module_folder: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "size"), [*((kind, 100) for kind in KINDS), *(("two texts", size) for size in POOLS)])
+def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(
+    module_folder: Path, kind: str, size: int | Budget
+) -> None:
     lengths = np.random.default_rng(3).integers(1, 6, 200).tolist()
     counts, sizes = [], []
     for ranks in (1, 4):
@@ -237,7 +248,7 @@ def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(module_folder: Pat
             corpora = [Counting(corpus) for corpus in KINDS[kind](module_folder, lengths)]
             window = {"randomization_window_in_chunks": 50}
             with MinibatchSource(corpora, max_sweeps=1, max_errors=1000, **window) as source:
-                read_all(source, 100, GlobalPartition(index, ranks))
+                read_all(source, size, GlobalPartition(index, ranks))
             loaded.append([(corpus.num_sequences, corpus.num_bytes) for corpus in corpora])
         counts.append(np.array(loaded)[:, :, 0])
         sizes.append(np.array(loaded)[:, :, 1])

@@ -705,14 +705,26 @@ fn deal<'py>(
     if bounds.first() != Some(&0) || bounds.last() != Some(&loads.len()) || !bounds.is_sorted() {
         return Err(PyValueError::new_err("not the bounds of minibatches"));
     }
+    let partition = Partition { index: rank, count: num_ranks };
+    let (kept, kept_bounds) = detached(py, || dealt(loads, &bounds, partition, by_padded_area, budget))?;
+    Ok((kept.into_array(py)?, kept_bounds))
+}
+
+/// The result of `timeline::deal`, or with packed rows of `timeline::deal_rows`.
+fn dealt(
+    loads: &[u32],
+    bounds: &[usize],
+    partition: Partition,
+    by_padded_area: bool,
+    budget: Option<&Budget>,
+) -> (Vec<u32>, Vec<usize>) {
     let pool = budget.and_then(|budget| budget.pool.as_ref());
     let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
     let load = pool.and_then(|pool| pool.balance).map_or(load, Load::Cost);
-    let (kept, kept_bounds) = detached(py, || match pool {
-        Some(pool) if pool.rows > 0 => timeline::deal_rows(loads, &bounds, num_ranks, rank),
-        _ => timeline::deal(loads, &bounds, num_ranks, rank, load),
-    })?;
-    Ok((kept.into_array(py)?, kept_bounds))
+    match pool {
+        Some(pool) if pool.rows > 0 => timeline::deal_rows(loads, bounds, partition.count, partition.index),
+        _ => timeline::deal(loads, bounds, partition.count, partition.index, load),
+    }
 }
 
 /// The step of each sequence if each lane spreads its sequences evenly over a number of steps.
@@ -761,23 +773,27 @@ struct Dealing<'py> {
 pub(crate) struct Shares {
     inner: timeline::Shares,
     chunk_starts: Py<PyArray1<i64>>,
+    /// The budget of the reads.
+    budget: Option<Py<Budget>>,
 }
 
 #[pymethods]
 impl Shares {
     /// No shares yet. `chunk_starts` has the first sequence of each chunk and, last, the number of sequences.
     #[new]
-    fn new(num_samples: u64, chunk_starts: PyReadonlyArray1<'_, i64>) -> PyResult<Self> {
+    #[pyo3(signature = (num_samples, chunk_starts, budget=None))]
+    fn new(num_samples: u64, chunk_starts: PyReadonlyArray1<'_, i64>, budget: Option<Py<Budget>>) -> PyResult<Self> {
         let num_chunks = chunk_starts.as_slice()?.len().saturating_sub(1) as u64;
         // The position of a read is divided by the number of samples to find its sweep.
         if num_samples == 0 || num_chunks == 0 {
             return Err(PyValueError::new_err("an empty table"));
         }
         let inner = timeline::Shares::new(num_samples, num_chunks);
-        Ok(Self { inner, chunk_starts: (*chunk_starts).clone().unbind() })
+        Ok(Self { inner, chunk_starts: (*chunk_starts).clone().unbind(), budget })
     }
 
-    /// Deal several reads, or with one rank keep all. `ends` are the positions after each read.
+    /// Deal several reads, or with one rank keep all. `ends` are the positions after each read, or in a pool any later
+    /// position of its sweep than the first.
     fn deal(
         &mut self,
         py: Python<'_>,
@@ -789,16 +805,18 @@ impl Shares {
     ) -> PyResult<Dealt> {
         let chunk_starts = self.chunk_starts.bind(py).readonly();
         let chunk_starts = chunk_starts.as_slice()?;
-        let (sequences, chunks, lengths) = (all.sequences.as_slice()?, all.chunks.as_slice()?, all.loads.as_slice()?);
+        let (sequences, chunks, loads) = (all.sequences.as_slice()?, all.chunks.as_slice()?, all.loads.as_slice()?);
         let count = sequences.len();
         // The core cuts the arrays at these bounds without a check, and needs the end of each read.
         let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&count) && bounds.is_sorted();
-        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), lengths.len()] != [count; 2] {
+        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), loads.len()] != [count; 2] {
             return Err(PyValueError::new_err("not the bounds of minibatches"));
         }
-        let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
+        let budget = self.budget.as_ref().map(Py::get);
+        let lengths = budget.is_none_or(|budget| budget.pool.is_none()).then_some(loads);
         let (kept, bounds) = detached(py, || {
-            let (kept, kept_bounds) = timeline::deal(lengths, &bounds, partition.count, partition.index, load);
+            let partition = Partition { index: partition.index, count: partition.count };
+            let (kept, kept_bounds) = dealt(loads, &bounds, partition, by_padded_area, budget);
             let all = timeline::Sequences { sequences, chunks, lengths };
             (self.inner.add(all, &bounds, &ends, &kept, chunk_starts), kept_bounds)
         })?;

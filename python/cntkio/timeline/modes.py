@@ -572,8 +572,9 @@ class Budgets:
 #     ranks of chunks       complete    | the window there       no later read has a sequence of a complete chunk
 #
 # A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete, that is, once
-# the dealt reads reach so far that the window has passed the chunk. Until they are delivered, dealt reads take about 20
-# bytes for each sequence of this partition.
+# the dealt reads reach so far that the window has passed the chunk. The minibatches of a pool have sequences of all its
+# chunks, so the whole pool is dealt before its first minibatch is delivered. Until they are delivered, dealt reads take
+# about 20 bytes for each sequence of this partition.
 #
 # Invariant: which sequences a read delivers does not depend on how far reads were dealt.
 
@@ -606,22 +607,25 @@ class DealtAhead(ReadMode):
     Args:
         mode: Reads the global minibatches of this worker.
         reader: The core's reader, over the whole data. Nothing else moves it while this object is in use.
+        size: As for `DealtMinibatches`.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers between the last delivered one and the next of this worker.
     """
 
-    def __init__(self, mode: InTurn, reader: TimelineReader, partition: GlobalPartition) -> None:
+    def __init__(self, mode: InTurn, reader: TimelineReader, partition: GlobalPartition, size: Size) -> None:
         self._mode, self._reader, self._partition = mode, reader, partition
         self._num_chunks = len(reader.chunk_starts) - 1
         self.rounds_to_pass = mode.rounds_to_pass
-        self._shares = _core.Shares(reader.num_samples, reader.chunk_starts)
+        budget = size.for_core() if isinstance(size, Budget) else None
+        self._shares = _core.Shares(reader.num_samples, reader.chunk_starts, budget)
         self._groups: deque[_Group] = deque()
         self._next = (0, 0)  # the group and the read to deliver
         self._cursor: Cursor | None = None
         self._complete = (0, 0)  # all chunks before this sweep and rank are complete
         self._forgotten = (0, 0)
         self._held: tuple[int, int] | None = None
+        self._pool = (-1, 0)  # where the last pool begins that has begun, and its last rank
         self._is_sound = True
 
     @property
@@ -631,9 +635,35 @@ class DealtAhead(ReadMode):
 
     @property
     def ranks(self) -> tuple[int, int, int] | None:
-        """The sweep of the next sequence, and its rank as first and last rank; None: the data have ended."""
-        where = self._reader.rank_at(self.cursor)
-        return None if where is None else (*where, where[1])
+        """The sweep of the next sequence, its rank, and the last rank of a pool that has begun; None: data have ended.
+
+        The last rank may be that of a later sequence. It is known because the whole pool is dealt.
+        """
+        return self._ranks_at(self.cursor, self._next)
+
+    def _ranks_at(self, cursor: Cursor, following: tuple[int, int]) -> tuple[int, int, int] | None:
+        """Return `ranks` at a cursor, which is followed by a group and a read of it."""
+        where = self._reader.rank_at(cursor)
+        if where is None or not cursor.batch:
+            return None if where is None else (*where, where[1])
+        if self._pool[0] != cursor.position:
+            later = self._after_pool(cursor, *following)
+            after = None if later is None else self._reader.rank_at(later)
+            last = after[1] if after is not None and after[0] == where[0] else self._num_chunks - 1
+            self._pool = cursor.position, last
+        return *where, self._pool[1]
+
+    def _after_pool(self, cursor: Cursor, number: int, first: int) -> Cursor | None:
+        """Return where the first read from these ends that is not inside a pool; None: no read is.
+
+        All minibatches of a pool but the last end at its beginning, and the last may be a read of another worker.
+        """
+        while number < len(self._groups) or self._deal():
+            for later in self._groups[number].cursors[first:]:
+                if later.position > cursor.position:
+                    return later
+            number, first = number + 1, 0
+        return None
 
     def read(self, most: int) -> Reads | None:
         number, first = self._next
@@ -644,17 +674,17 @@ class DealtAhead(ReadMode):
         last = min(first + most, len(group.cursors))
         begin, end = group.bounds[first], group.bounds[last]
         cursor, dealt = group.cursors[last - 1], group.dealt
+        following = (number + 1, 0) if last == len(group.cursors) else (number, last)
         # The index of a sequence in its part is known only once all sequences of the part are known. Of the chunks that
-        # were in the window before the cursor, no later read may have a sequence.
-        where = self._reader.rank_at(cursor)
-        self._deal_until(_END if where is None else (where[0], self._reader.chunks_at(*where, where[1], 0, 1)[1]))
+        # were in the window before the cursor, or are of its pool, no later read may have a sequence.
+        where = self._ranks_at(cursor, following)
+        self._deal_until(_END if where is None else (where[0], self._reader.chunks_at(*where, 0, 1)[1]))
         parts = dealt.parts[begin:end]
         refs = ChunkRefs.found(self._shares.refs(parts, dealt.indices[begin:end]))
         ends_of_sweep = group.ends_of_sweep[first:last]
         selection = Selection(dealt.sequences[begin:end], parts, ends_of_sweep[-1], cursor.position, None, refs)
         bounds = [bound - begin for bound in group.bounds[first : last + 1]]
-        self._next = (number + 1, 0) if last == len(group.cursors) else (number, last)
-        self._cursor, self.rounds_to_pass = cursor, self._partition.num_workers - 1
+        self._next, self._cursor, self.rounds_to_pass = following, cursor, self._partition.num_workers - 1
         return Reads(selection, bounds, ends_of_sweep, group.cursors[first:last])
 
     def pass_over(self, most: int, until: int) -> int:
@@ -730,8 +760,9 @@ class DealtAhead(ReadMode):
         where = None
         if delivery is not None:
             selection, bounds, ends_of_sweep, cursors = delivery
-            ends, by_padded_area = [cursor.position for cursor in cursors], self._partition.deal == "area"
-            dealt = self._shares.deal(selection, bounds, ends, self._partition, by_padded_area)
+            # A minibatch of a pool that goes on ends at the beginning of the pool, which may be that of its sweep.
+            ends = [cursor.position + (cursor.batch > 0) for cursor in cursors]
+            dealt = self._shares.deal(selection, bounds, ends, self._partition, self._partition.deal == "area")
             self._groups.append(_Group(before, dealt, dealt.bounds, ends_of_sweep, [*cursors]))
             where = self._reader.rank
         self._complete = _END if where is None else self._window_begin(where)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.timeline.budget import Budget, Size, about_samples, carries, has_pool, whole_size
+from cntkio.timeline.budget import Budget, Size, about_samples, carries, whole_size
 from cntkio.timeline.fields import whole
 from cntkio.timeline.lanes import LaneReads, LanesOfTable, share_of_lane
 from cntkio.timeline.modes import (
@@ -378,7 +378,9 @@ class Timeline:
         # All checks come before the first change, so that a refused request changes nothing.
         check_request(about_samples(size), self._course.limits)
         cursor = self._cursor
-        check_change(self._settings, size, partition, cursor, f" of the {self._reader.num_batches}")
+        # A reader that runs ahead may be in a later pool.
+        of_pool = f" of the {self._reader.num_batches}" if self._ahead is None else ""
+        check_change(self._settings, size, partition, cursor, of_pool)
         if self._rules.is_randomized and self.end > _LARGEST_POSITION:
             key = "max_sweeps" if self._course.limits.max_samples is None else "max_samples"
             message = f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1"
@@ -411,8 +413,10 @@ class Timeline:
             if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                 rounds_to_pass = self.bookmark().rounds_to_pass
             mode = turns = InTurn(mode, partition, rounds_to_pass)
-            if self._rules.loads_parts and partition.is_dealt and not self._rules.is_truncated and not has_pool(size):
-                mode = ahead = DealtAhead(turns, self._reader, partition)
+            # Sequences that are carried over or continue in a slot are still needed after their window.
+            ends_with_window = not self._rules.is_truncated and not carries(size)
+            if self._rules.loads_parts and partition.is_dealt and ends_with_window:
+                mode = ahead = DealtAhead(turns, self._reader, partition, size)
             elif partition.count > 1 and partition.is_dealt:
                 mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, size)
         self._leave_ahead()

@@ -12,6 +12,7 @@
 use crate::find::ChunksOf;
 use crate::memory;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// A rank's share of each chunk, from the reads that were dealt so far.
 #[derive(Debug)]
@@ -92,8 +93,8 @@ pub struct Sequences<'a> {
     pub sequences: &'a [i64],
     /// The chunk of each.
     pub chunks: &'a [i64],
-    /// The length of each.
-    pub lengths: &'a [u32],
+    /// The length of each; `None`: no read extends into the next sweep, as the minibatches of pools.
+    pub lengths: Option<&'a [u32]>,
 }
 
 impl Shares {
@@ -106,24 +107,27 @@ impl Shares {
     /// Add the kept sequences of several reads, and return them.
     ///
     /// `all` describes all sequences of the reads, `bounds` the first sequence of each read and, last, their number;
-    /// `ends` are the positions after each read. `kept` ascends. `chunk_starts` has the first sequence of each chunk.
+    /// `ends` are the positions after each read, or any later position of its sweep than the first if the read is of a
+    /// single sweep. `kept` ascends. `chunk_starts` has the first sequence of each chunk.
     pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32], chunk_starts: &[i64]) -> Kept {
         let with_room = || memory::with_room(kept.len());
         let mut own = Kept { sequences: with_room(), parts: with_room(), indices: memory::with_room(kept.len()) };
         // `kept` ascends over all reads, so one pass finds the read of each kept sequence.
         let mut kept = kept.iter().map(|&at| at as usize).peekable();
         for (read, &end) in bounds.windows(2).zip(ends) {
-            let samples: u64 = all.lengths[read[0]..read[1]].iter().map(|&length| u64::from(length)).sum();
+            let samples_of = |span: Range<usize>| -> u64 {
+                all.lengths.map_or(1, |lengths| lengths[span].iter().map(|&length| u64::from(length)).sum())
+            };
             // Only the positions after the reads are known, so the positions inside a read are counted back from its
             // end.
-            let (mut position, mut next) = (end.saturating_sub(samples), read[0]);
+            let (mut position, mut next) = (end.saturating_sub(samples_of(read[0]..read[1])), read[0]);
             // Most reads are in one sweep. For them, no lengths are summed up for each kept sequence.
             let is_in_one_sweep = position / self.num_samples == end.saturating_sub(1) / self.num_samples;
             let mut first_part = position / self.num_samples * self.num_chunks;
             while let Some(at) = kept.next_if(|&at| at < read[1]) {
                 if !is_in_one_sweep {
                     // A read may extend into the next sweep, where the same chunk is another part.
-                    position += all.lengths[next..at].iter().map(|&length| u64::from(length)).sum::<u64>();
+                    position += samples_of(next..at);
                     next = at;
                     first_part = position / self.num_samples * self.num_chunks;
                 }
@@ -185,7 +189,8 @@ mod tests {
         // Chunk 0 has three sequences, chunk 1 has two; a sweep has 9 samples.
         let mut shares = Shares::new(9, 2);
         let lengths = [2, 1, 3, 1, 2, 3, 2];
-        let all = Sequences { sequences: &[3, 2, 0, 4, 1, 0, 1], chunks: &[1, 0, 0, 1, 0, 0, 0], lengths: &lengths };
+        let (sequences, chunks, lengths) = (&[3, 2, 0, 4, 1, 0, 1], &[1, 0, 0, 1, 0, 0, 0], Some(&lengths[..]));
+        let all = Sequences { sequences, chunks, lengths };
         let kept = shares.add(all, &[0, 3, 7], &[6, 14], &[0, 1, 2, 4, 5, 6], &[0, 3, 5]);
         assert_eq!(kept.sequences, [3, 2, 0, 1, 0, 1]);
         assert_eq!(kept.parts, [1, 0, 0, 0, 2, 2]); // the last two are of the second sweep
