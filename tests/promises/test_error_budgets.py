@@ -8,6 +8,7 @@ import pytest
 from cntkio import (
     CTFDeserializer,
     FormatError,
+    GlobalPartition,
     MinibatchSource,
     SequenceMixture,
     StreamDef,
@@ -201,3 +202,29 @@ def test_a_fork_pays_for_what_its_parent_delivered(tmp_path: Path) -> None:
         assert in_a_fork(lambda: sum(source.error_counts.values())) == delivered
         rest = in_a_fork(lambda: (len(list(source.minibatches(3))), sum(source.error_counts.values())))
         assert rest == repr((len(list(source.minibatches(3))), sum(source.error_counts.values())))
+
+
+@pytest.mark.parametrize(("opened", "num_corpora"), [(source_of_ctf, 1), (source_of_svmlight, 1), (joined, 2)])
+def test_ranks_that_come_and_go_charge_each_error_once(
+    opened: Open, num_corpora: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("budgets")
+    ranks = st.integers(1, 3).flatmap(
+        lambda count: st.tuples(st.integers(1, 6), st.integers(0, count - 1), st.just(count))
+    )
+
+    @given(setting=SETTINGS, steps=st.lists(ranks, min_size=2, max_size=9), is_restored=st.booleans())
+    @example(Setting([True] * 8, 1 << 20, 8, ALL, 1, []), [(2, 0, 2), (2, 0, 1), (2, 1, 2), (2, 1, 3)], False)
+    def check(setting: Setting, steps: list[tuple[int, int, int]], is_restored: bool) -> None:
+        with opened(folder, setting._replace(num_sweeps=3), -1) as source:
+            for size, index, count in steps:
+                minibatch = source.read(size, GlobalPartition(index, count))
+                if minibatch is None:
+                    break
+                state = source.state_dict()
+                num_sweeps = -(-state["timeline"]["position"] // len(setting.faulty))
+                assert sum(source.error_counts.values()) <= num_sweeps * sum(setting.faulty) * num_corpora
+                if is_restored:
+                    source.load_state_dict(state)
+
+    check()

@@ -18,8 +18,9 @@ Only the selecting thread uses the store.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ import cntkio._core as _core
 from cntkio._threads import Job, Workers
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.source.arrangement import Arrangement
-from cntkio.source.pipeline import Account, Accounts
+from cntkio.source.pipeline import Account, Accounts, PaidSequences
 from cntkio.timeline import ChunkPart, ChunkRefs, PartsOfChunks, Plan
 
 # --------------------------------------------------------------------------------------------------------------
@@ -84,7 +85,8 @@ class PiecesOfCorpus:
         part_id, own_id = divmod(chunk_id, len(self._chunk_starts))
         pieces = self._of(part_id)
         at = pieces.chunk_ids.index(own_id)
-        return ChunkPart(own_id, pieces.indices[pieces.bounds[at] : pieces.bounds[at + 1]])
+        sweep = part_id // (len(self._table_starts) - 1)
+        return ChunkPart(own_id, pieces.indices[pieces.bounds[at] : pieces.bounds[at + 1]], sweep)
 
     def refs(self, refs: ChunkRefs) -> ChunkRefs:
         """Return references to the partners of sequences in the pieces, from references to the parts of the table."""
@@ -157,7 +159,8 @@ class ChunksInMemory:
     read-ahead changes which error exceeds the budget. A chunk stays in use as long as each minibatch, or the window
     after it, needs the chunk; the errors of a chunk that is used again count again. A refused chunk is not in use, so
     each minibatch that needs it raises its error. If the minibatches that used a chunk are discarded before they are
-    delivered, `go_back` takes back what they cost.
+    delivered, `go_back` takes back what they cost. After another deal, parts of chunks have other sequences: those that
+    were paid for in this sweep cost nothing again.
 
     Args:
         keeps_all: Whether chunks stay in memory, and in use, once they have been used.
@@ -182,13 +185,14 @@ class ChunksInMemory:
         self._needed_before: set[int] | None = None  # the same before the current minibatches, if it was different
         self._only_needed_in_use = False  # true if every chunk in use is still needed: nothing to release
         self._parts: PartsOfChunks | None = None
-        self._paid: set[int] = set()  # the chunks in use that have findings
+        self._paid: Mapping[int, ChunkPart | None] = {}  # the chunks in use that have findings
+        self._formerly: Mapping[int, PaidSequences] = {}
         self._account: Account | None = None  # None: to be made, because it has changed
 
     def account(self) -> Account:
         """Return what data have cost so far: the same object until that, or the chunks that were paid for, change."""
         if self._account is None:
-            self._account = Account(self.corpus.report.costs(), frozenset(self._paid), self._parts)
+            self._account = Account(self.corpus.report.costs(), self._paid, self._parts, self._formerly)
         return self._account
 
     def go_back(self, account: Account) -> None:
@@ -197,32 +201,74 @@ class ChunksInMemory:
             return
         self.corpus.report.go_back(account.costs)
         # After another deal, ids have another meaning, and the window is loaded again.
-        paid = account.paid if account.parts is self._parts else frozenset[int]()
-        self._in_use = self._in_use - self._paid | paid
-        self._paid, self._account, self._only_needed_in_use = set(paid), None, False
+        is_same = account.parts is self._parts
+        paid = account.paid if is_same else {}
+        self._in_use = self._in_use - self._paid.keys() | paid.keys()
+        self._paid, self._account, self._only_needed_in_use = paid, None, False
+        self._formerly = account.formerly if is_same else self._all_paid(account)
 
     def _keep_in_use(self, chunk_ids: set[int]) -> None:
         self._in_use &= chunk_ids
-        if not self._paid <= self._in_use:
-            self._paid &= self._in_use
+        if not self._paid.keys() <= self._in_use:
+            self._paid = {chunk_id: part for chunk_id, part in self._paid.items() if chunk_id in self._in_use}
             self._account = None
 
     def set_parts(self, parts: PartsOfChunks | None) -> None:
         """Let ids of chunks mean parts of chunks, or whole chunks (None). If that changes, drop all data in memory."""
         if parts is not self._parts:
             self.keep_only(set())
+            self._formerly = self._all_paid(self.account())
             self._parts = parts
-            self._in_use, self.window, self._needed, self._paid = set(), set(), set(), set()
+            self._in_use, self.window, self._needed, self._paid = set(), set(), set(), {}
             self._only_needed_in_use, self._account = False, None
 
     def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
         """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
+<<<<<<< HEAD
         if self._parts is None or not self.corpus.index.loads_parts:
             return partial(self.corpus.load, chunk_id)
         part = self._parts.part(chunk_id)
         first, end = self.corpus.table.bounds_of(part.chunk_id)
         is_whole = len(part.sequences) == end - first
         return partial(self.corpus.load, part.chunk_id, None if is_whole else part.sequences)
+=======
+        part = self._part(chunk_id)
+        return partial(self.corpus.load, chunk_id) if part is None else partial(self.corpus.load, *part[:2])
+
+    def _part(self, chunk_id: int) -> ChunkPart | None:
+        """Return the part of a chunk that has the id; None: it is the id of a whole chunk."""
+        return None if self._parts is None or not self.corpus.index.loads_parts else self._parts.part(chunk_id)
+
+    @staticmethod
+    def _all_paid(account: Account) -> Mapping[int, PaidSequences]:
+        """Return the sequences of each chunk that were paid for, whatever ids mean next."""
+        found = dict(account.formerly)
+        for chunk_id, part in account.paid.items():
+            if part is None:
+                found[chunk_id] = PaidSequences(None, None)
+                continue
+            sequences, sweep = found.get(part.chunk_id, PaidSequences(part.sequences, part.sweep))
+            if sweep != part.sweep:
+                sequences = part.sequences
+            elif sequences is not None:
+                sequences = np.union1d(sequences, part.sequences)
+            found[part.chunk_id] = PaidSequences(sequences, part.sweep)
+        return found
+
+    def _unpaid(self, chunk_id: int, loaded: Loaded) -> Loaded:
+        """Return data with only the findings that were not paid for in this sweep when ids meant other parts."""
+        part = self._part(chunk_id)
+        own_id, all_sequences, sweep = (chunk_id, np.arange(loaded.chunk.num_sequences), None) if part is None else part
+        paid = self._formerly.get(own_id)
+        if paid is None or (sweep is not None and sweep != paid.sweep):
+            return loaded
+        rest = all_sequences[:0] if paid.sequences is None else np.setdiff1d(all_sequences, paid.sequences)
+        return (
+            self.corpus.load(own_id, rest.astype(np.uint32))
+            if len(rest)
+            else dataclasses.replace(loaded, findings=None)
+        )
+>>>>>>> 8bd7f422 (source: an error that was counted counts again in no later deal of the same sweep)
 
     def get(self, chunk_id: int) -> Loaded:
         """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
@@ -244,9 +290,9 @@ class ChunksInMemory:
         if chunk_id not in self._in_use:
             if loaded.findings is not None:
                 self._account = None  # before an error, which uses up the budget
-            self.corpus.account_for(loaded)
+            self.corpus.account_for(self._unpaid(chunk_id, loaded) if loaded.findings is not None else loaded)
             if loaded.findings is not None:
-                self._paid.add(chunk_id)
+                self._paid = {**self._paid, chunk_id: self._part(chunk_id)}
             self._in_use.add(chunk_id)
             self._only_needed_in_use = False
         return loaded
@@ -257,6 +303,24 @@ class ChunksInMemory:
         self._needed_before = None if is_first else self._needed
         self._needed, self.window = needed, window
         self._only_needed_in_use = False
+
+    def forget_other_sweeps(self) -> None:
+        """Forget what was paid for in other sweeps: of whole chunks, outside the window of a new plan."""
+        if not self._formerly or not self.window:
+            return
+        first = self._part(min(self.window))
+        if first is None:
+            kept = self.window | self._in_use
+            left = {chunk_id: paid for chunk_id, paid in self._formerly.items() if chunk_id in kept}
+        else:
+            # The first part that is needed tells the sweep in which whole chunks were paid for.
+            sweep = first.sweep
+            now = {
+                chunk_id: paid._replace(sweep=sweep) if paid.sweep is None else paid
+                for chunk_id, paid in self._formerly.items()
+            }
+            left = {chunk_id: paid for chunk_id, paid in now.items() if paid.sweep is None or paid.sweep >= sweep}
+        self._formerly, self._account = left, None
 
     def stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
         """Return whether these chunks, once in use, stay in use for all minibatches of a hand-over."""
@@ -397,6 +461,7 @@ class ChunkStore:
         if self._arrangement.partners is None:
             (chunks,) = self._chunks
             chunks.set_window(set(window), set(next_chunks), is_first=is_first)
+            chunks.forget_other_sweeps()
             chunks.keep_only(set(wanted))
             self._load((chunks, chunk_id) for chunk_id in wanted)
             return
@@ -410,6 +475,7 @@ class ChunkStore:
         for corpus_index, chunks in enumerate(self._chunks):
             own = self._partners_in(corpus_index, window), self._partners_in(corpus_index, next_chunks)
             chunks.set_window(*own, is_first=is_first)
+            chunks.forget_other_sweeps()
             chunks.keep_only({chunk_id for owner, chunk_id in wishes if owner is chunks})
         self._load(wishes)
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 import bisect
 import operator
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -43,7 +43,7 @@ from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CorpusError
 from cntkio.formats.report import Costs
 from cntkio.minibatch import Minibatch
-from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Partition, Parts, PartsOfChunks, Size
+from cntkio.timeline import Bookmark, Bookmarks, ChunkPart, ChunkRefs, Partition, Parts, PartsOfChunks, Size
 
 # --------------------------------------------------------------------------------------------------------------
 # Values that the stages of a source hand to each other.
@@ -55,12 +55,20 @@ from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Partition, Parts, Pa
 #                    └──── Standing: where to go back to when prepared minibatches are discarded ─────────────────┘
 
 
+class PaidSequences(NamedTuple):
+    """The sequences of a chunk that were paid for; None: all. They cost again in another sweep; None: it is unknown."""
+
+    sequences: npt.NDArray[np.uint32] | None
+    sweep: int | None
+
+
 class Account(NamedTuple):
-    """Costs of the data of a corpus up to a point, and the chunks in use that were paid for."""
+    """Costs of the data of a corpus up to a point, and the chunks that were paid for."""
 
     costs: tuple[Costs, ...]
-    paid: frozenset[int]
+    paid: Mapping[int, ChunkPart | None]  # the ids of chunks in use, and what they mean; None: the whole chunk
     parts: PartsOfChunks | None  # the meaning of ids of chunks
+    formerly: Mapping[int, PaidSequences]  # by the number of the chunk, what was paid for when ids meant other parts
 
 
 Accounts: TypeAlias = tuple[Account, ...]

@@ -721,7 +721,8 @@ class DealtAhead(ReadMode):
 
     def part(self, chunk_id: int) -> ChunkPart:
         """Return the part with an id that `filled` returned."""
-        return ChunkPart(chunk_id % self._num_chunks, self._shares.part(chunk_id))
+        sweep, own_id = divmod(chunk_id, self._num_chunks)
+        return ChunkPart(own_id, self._shares.part(chunk_id), sweep)
 
     def ahead(self, sweep: int, rank: int, chunks: list[int]) -> Iterator[int]:
         """Yield the ids of the parts of chunks from a rank of a sweep on; deal no further than the caller iterates."""

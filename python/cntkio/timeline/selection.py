@@ -189,10 +189,12 @@ class ChunkPart(NamedTuple):
     Attributes:
         chunk_id: The chunk.
         sequences: Their indices in the chunk, which ascend, uint32.
+        sweep: The sweep in which they are needed.
     """
 
     chunk_id: int
     sequences: npt.NDArray[np.uint32]
+    sweep: int
 
 
 class PartsOfChunks(Protocol):
