@@ -159,8 +159,8 @@ class ChunksInMemory:
     read-ahead changes which error exceeds the budget. A chunk stays in use as long as each minibatch, or the window
     after it, needs the chunk; the errors of a chunk that is used again count again. A refused chunk is not in use, so
     each minibatch that needs it raises its error. If the minibatches that used a chunk are discarded before they are
-    delivered, `go_back` takes back what they cost. After another deal, parts of chunks have other sequences: those that
-    were paid for in this sweep cost nothing again.
+    delivered, `go_back` takes back what they cost. After another deal, parts of chunks have other sequences:
+    sequences that were paid for in this sweep cost nothing again.
 
     Args:
         keeps_all: Whether chunks stay in memory, and in use, once they have been used.

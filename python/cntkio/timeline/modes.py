@@ -761,7 +761,7 @@ class DealtAhead(ReadMode):
         where = None
         if delivery is not None:
             selection, bounds, ends_of_sweep, cursors = delivery
-            # A minibatch of a pool that goes on ends at the beginning of the pool, which may be that of its sweep.
+            # A minibatch of a pool, except for the last, ends where the pool begins, which may be where its sweep does.
             ends = [cursor.position + (cursor.batch > 0) for cursor in cursors]
             dealt = self._shares.deal(selection, bounds, ends, self._partition, self._partition.deal == "area")
             self._groups.append(_Group(before, dealt, dealt.bounds, ends_of_sweep, [*cursors]))
