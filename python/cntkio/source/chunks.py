@@ -224,16 +224,12 @@ class ChunksInMemory:
 
     def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
         """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
-<<<<<<< HEAD
-        if self._parts is None or not self.corpus.index.loads_parts:
+        part = self._part(chunk_id)
+        if part is None:
             return partial(self.corpus.load, chunk_id)
-        part = self._parts.part(chunk_id)
         first, end = self.corpus.table.bounds_of(part.chunk_id)
         is_whole = len(part.sequences) == end - first
         return partial(self.corpus.load, part.chunk_id, None if is_whole else part.sequences)
-=======
-        part = self._part(chunk_id)
-        return partial(self.corpus.load, chunk_id) if part is None else partial(self.corpus.load, *part[:2])
 
     def _part(self, chunk_id: int) -> ChunkPart | None:
         """Return the part of a chunk that has the id; None: it is the id of a whole chunk."""
@@ -248,11 +244,11 @@ class ChunksInMemory:
                 found[chunk_id] = PaidSequences(None, None)
                 continue
             sequences, sweep = found.get(part.chunk_id, PaidSequences(part.sequences, part.sweep))
-            if sweep != part.sweep:
+            if None not in (sweep, part.sweep) and sweep != part.sweep:
                 sequences = part.sequences
             elif sequences is not None:
                 sequences = np.union1d(sequences, part.sequences)
-            found[part.chunk_id] = PaidSequences(sequences, part.sweep)
+            found[part.chunk_id] = PaidSequences(sequences, sweep if part.sweep is None else part.sweep)
         return found
 
     def _unpaid(self, chunk_id: int, loaded: Loaded) -> Loaded:
@@ -268,7 +264,6 @@ class ChunksInMemory:
             if len(rest)
             else dataclasses.replace(loaded, findings=None)
         )
->>>>>>> 8bd7f422 (source: an error that was counted counts again in no later deal of the same sweep)
 
     def get(self, chunk_id: int) -> Loaded:
         """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
@@ -309,8 +304,9 @@ class ChunksInMemory:
         if not self._formerly or not self.window:
             return
         first = self._part(min(self.window))
-        if first is None:
-            kept = self.window | self._in_use
+        if first is None or first.sweep is None:
+            parts = {chunk_id: self._part(chunk_id) for chunk_id in self.window | self._in_use}
+            kept = {chunk_id if part is None else part.chunk_id for chunk_id, part in parts.items()}
             left = {chunk_id: paid for chunk_id, paid in self._formerly.items() if chunk_id in kept}
         else:
             # The first part that is needed tells the sweep in which whole chunks were paid for.

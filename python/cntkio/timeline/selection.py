@@ -189,12 +189,12 @@ class ChunkPart(NamedTuple):
     Attributes:
         chunk_id: The chunk.
         sequences: Their indices in the chunk, which ascend, uint32.
-        sweep: The sweep in which they are needed.
+        sweep: The sweep in which they are needed; None: ids of parts are the same in all sweeps.
     """
 
     chunk_id: int
     sequences: npt.NDArray[np.uint32]
-    sweep: int
+    sweep: int | None = None
 
 
 class PartsOfChunks(Protocol):
