@@ -31,6 +31,7 @@ STEPS = st.lists(
         st.tuples(st.just("hold"), st.integers(0, 9)),
         st.tuples(st.just("state"), st.just(0)),
         st.tuples(st.just("size"), st.integers(1, 40)),
+        st.tuples(st.just("pool"), st.integers(1, 15)),
         st.tuples(st.just("epoch"), st.integers(0, 60)),
         st.tuples(st.just("plan"), st.integers(0, 9)),
         st.tuples(st.just("whole"), st.just(0)),
@@ -42,6 +43,14 @@ STEPS = st.lists(
 
 def starts_of(lengths: list[int], chunk_size: int) -> np.ndarray:
     return np.append(np.arange(0, len(lengths), chunk_size), len(lengths))
+
+
+def read_of(timeline: Timeline, size: int | Budget, partition: Partition) -> Reads | str | None:
+    """Return a read, or why it is refused: a pool may be larger than the window, or not finished."""
+    try:
+        return timeline.read_several(size, partition, 1)
+    except ConfigError as error:
+        return str(error)
 
 
 def sequences_of(timeline: Timeline, reads: Reads, starts: np.ndarray, partition: Partition) -> list[int]:
@@ -74,11 +83,13 @@ def test_reads_dealt_ahead_are_the_reads_dealt_in_turn(
     ]
     bookmarks: list[Any] = [[timeline.bookmark() for timeline in timelines]]
     now: Partition = partition
+    now_size: int | Budget = size
     for step, number in steps:
         if step == "read":
-            both = [timeline.read_several(size, now, 1) for timeline in timelines]
-            assert (both[0] is None) == (both[1] is None)
-            if both[0] is not None and both[1] is not None:
+            both = [read_of(timeline, now_size, now) for timeline in timelines]
+            if not isinstance(both[0], Reads) or not isinstance(both[1], Reads):
+                assert both[0] == both[1]
+            else:
                 assert both[1].selection.sequences.tolist() == both[0].selection.sequences.tolist()
                 assert sequences_of(timelines[1], both[1], starts, now) == both[0].selection.sequences.tolist()
                 assert both[1].ends_of_sweep == both[0].ends_of_sweep
@@ -112,8 +123,11 @@ def test_reads_dealt_ahead_are_the_reads_dealt_in_turn(
                 with contextlib.suppress(ConfigError):
                     refused = timeline.read(Budget(samples=9), GlobalPartition(0, 2, remainder="merge"))
                     assert refused is None and timeline.position >= timeline.end
+        elif step == "pool":
+            limits = {"rows": 2, "row_length": 6} if number % 3 == 0 else {"samples": number, "oversize": "alone"}
+            now_size = Budget(pool=number, **limits)
         else:
-            size = number
+            now_size = number
         assert timelines[0].position == timelines[1].position
 
 
@@ -140,6 +154,23 @@ def test_parts_of_all_ranks_make_up_each_chunk_once_a_sweep(
     assert {part: sorted(sequences) for part, sequences in owned.items()} == {
         part: [*range(size)] for part, size in enumerate(2 * sizes)
     }
+
+
+def test_with_pools_a_rank_loads_its_own_sequences_of_each_chunk() -> None:
+    lengths, starts = np.arange(200, dtype=np.uint32) % 9 + 1, np.arange(0, 201, 20)
+    for budget in (Budget(padded=60, pool=40), Budget(rows=8, row_length=16, pool=40)):
+        found: list[list[int]] = [[] for _ in range(20)]
+        for index in range(4):
+            timeline = Timeline(lengths, starts, window=Window(4, "chunks"), max_sweeps=2, loads_parts=True)
+            used: set[int] = set()
+            while (reads := timeline.read_several(budget, GlobalPartition(index, 4), 3)) is not None:
+                assert reads.selection.refs is not None
+                used.update(reads.selection.refs.chunk_ids)
+            parts = timeline.needed_chunks(GlobalPartition(index, 4)).parts
+            assert parts is not None
+            for number in used:
+                found[number] += parts.part(number).sequences.tolist()
+        assert [sorted(of_part) for of_part in found] == [[*range(20)]] * 20
 
 
 def test_a_plan_before_the_first_read_does_not_move_the_timeline() -> None:

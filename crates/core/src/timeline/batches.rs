@@ -198,9 +198,13 @@ pub fn batches(
         }
         return Ok(Batches { left, ..in_random_order(&arranged, &cut, &row_of, seed, pause)? });
     }
-    let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
-    // Like a stable sort by length, which would take memory.
-    arranged.sort_unstable_by_key(|&index| (pool.padded(lengths[index as usize]), index));
+    // The padded length, and the index in the lower half: like a stable sort, which would take memory, and words sort
+    // faster than indices whose lengths are looked up.
+    let key = |(&length, index): (_, u64)| u64::from(pool.padded(length)) << 32 | index;
+    let mut keys = memory::with_room(lengths.len());
+    keys.extend(lengths.iter().zip(0..).map(key));
+    keys.sort_unstable();
+    let arranged: Vec<u32> = memory::collected(keys.into_iter().map(|key| key as u32));
     let mut cut = by_length(lengths, &arranged, limits, pool);
     let left = keeps.map_or_else(Vec::new, |keeps| leave_rest(lengths, &arranged, &mut cut, limits, pool, keeps));
     let mut delivered = memory::with_room(cut.len());

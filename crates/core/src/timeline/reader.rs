@@ -525,9 +525,7 @@ impl Reader {
             return Ok(Outcome { is_empty: true, ..open.outcome });
         }
         let batch = cursor.batch.min(open.num_batches() - 1);
-        for &delivered in open.batch(batch) {
-            memory::push(out, delivered);
-        }
+        memory::extend(out, open.batch(batch).iter().copied());
         // A further pool of the row may have no minibatch. Then this minibatch is the last.
         let next = Cursor { batch: batch + 1, ..begin };
         self.cursor = cursor;
