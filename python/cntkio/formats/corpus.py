@@ -62,6 +62,7 @@ from cntkio.formats.table import (
     joined_lengths,
 )
 from cntkio.storage import compressed
+from cntkio.storage.index_cache import CacheFiles
 from cntkio.storage.names import FileNames, located, shown_files
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
@@ -156,21 +157,22 @@ class FileCorpus(Corpus):
         self.index = index._replace(loads_parts=False) if keeps_data else index
         self.path, self.report = path, files.form.report
         self._files, self._kept = files, dict[int, Loaded]() if keeps_data else None
+        self.file = _OpenFile(index.caches, file)
         self._parsed = {chunk_id: Loaded(chunk_id, chunk) for chunk_id, chunk in enumerate(chunks)}
-        files.add(self, file)
+        files.add(self.file)
         try:
             files.form.account(file, index, None)
             if index.why_empty and not index.table.num_sequences:
                 raise CorpusError(index.why_empty, kind=EMPTY_FILE)
         except BaseException:
-            files.close(self)
+            files.close(self.file)
             raise
 
     def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
         kept = None if self._kept is None else self._kept.get(chunk_id)
         if kept is not None:
             return kept
-        with self._files.use(self) as file:
+        with self._files.use(self.file, self) as file:
             try:
                 loaded = self._files.form.parse(file, self.index, chunk_id, sequences)
             finally:
@@ -183,7 +185,7 @@ class FileCorpus(Corpus):
     def account_for(self, loaded: Loaded) -> None:
         # Most chunks have no findings. To name the lines of findings, the format reads the file again.
         if loaded.findings is not None:
-            with self._files.use(self) as file:
+            with self._files.use(self.file, self) as file:
                 self._files.form.account(file, self.index, loaded)
 
     def take_parsed(self) -> dict[int, Loaded]:
@@ -191,18 +193,18 @@ class FileCorpus(Corpus):
         return parsed
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        with self._files.use(self) as file:
+        with self._files.use(self.file, self) as file:
             return self._files.form.place(file, self.index, sequences)
 
     def fingerprint(self) -> str:
         if not self.index.fingerprint:
-            with self._files.use(self) as file:
+            with self._files.use(self.file, self) as file:
                 self.index = self.index._replace(fingerprint=self._files.form.fingerprint(file, self.index))
         return self.index.fingerprint
 
     def content_sum(self) -> str:
         try:
-            with self._files.use(self) as file:
+            with self._files.use(self.file, self) as file:
                 return self._files.form.content_sum(file, self.index)
         except (OSError, CorpusError):
             return ""  # a state can be saved although the next read raises this error
@@ -212,18 +214,30 @@ class FileCorpus(Corpus):
 
     def close(self) -> None:
         self.report.log_totals()
-        self._files.close(self)
+        self._files.close(self.file)
         if self._kept is not None:
             self._kept.clear()
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _OpenFile:
-    """A file that is open or being opened, and the number of threads that use it."""
+    """A file of a corpus, the index caches that are being written for it, and the number of threads that use it.
 
+    It has no reference to its corpus, so that a corpus is freed as soon as nobody uses it.
+    """
+
+    caches: Sequence[CacheFiles]
     file: Any = None
     lock: ForkLock = dataclasses.field(default_factory=ForkLock)
     num_users: int = 0
+
+    def close(self, file: Any) -> None:
+        """Close the file that was open."""
+        if file is not None:
+            for caches in self.caches:
+                for writer in caches.writers:
+                    writer.wait()  # it reads facts of the file
+            file.close()
 
 
 class _OpenFiles:
@@ -232,7 +246,7 @@ class _OpenFiles:
     def __init__(self, form: Format) -> None:
         self.form = form
         self.context = contextvars.copy_context()  # of the caller; other threads may open files again
-        self._files: OrderedDict[FileCorpus, _OpenFile] = OrderedDict()
+        self._files: OrderedDict[_OpenFile, None] = OrderedDict()  # used longest ago first
         self._lock = ForkLock()
 
     def first_opened(self, path: str, ahead: Ahead) -> _Opened:
@@ -244,17 +258,17 @@ class _OpenFiles:
             file.close()
             raise
 
-    def add(self, corpus: FileCorpus, file: Any) -> None:
+    def add(self, opened: _OpenFile) -> None:
         """Take over an open file."""
         with self._lock.inner:
-            self._files[corpus] = _OpenFile(file)
+            self._files[opened] = None
 
     @contextmanager
-    def use(self, corpus: FileCorpus) -> Iterator[Any]:
+    def use(self, opened: _OpenFile, corpus: FileCorpus) -> Iterator[Any]:
         """Open a file if it is not open, and keep it open while the block uses it."""
         with self._lock.inner:
-            opened = self._files.setdefault(corpus, _OpenFile())
-            self._files.move_to_end(corpus)
+            self._files[opened] = None
+            self._files.move_to_end(opened)
             # From here on, `close_others` leaves the file alone, also while it is being opened.
             opened.num_users += 1
         try:
@@ -282,21 +296,23 @@ class _OpenFiles:
         if len(self._files) <= MOST_OPEN:
             return
         with self._lock.inner:
-            # Files in use move to the end, so the least recently used files come first.
-            unused = (corpus for corpus, opened in self._files.items() if not opened.num_users)
+            unused = (opened for opened in self._files if not opened.num_users)
             others = [*islice(unused, len(self._files) - MOST_OPEN)]
-        for corpus in others:
-            self.close(corpus)
+            files = [self._taken(opened) for opened in others]
+        for opened, file in zip(others, files, strict=True):
+            opened.close(file)
 
-    def close(self, corpus: FileCorpus) -> None:
+    def close(self, opened: _OpenFile) -> None:
         """Close a file."""
         with self._lock.inner:
-            opened = self._files.pop(corpus, None)
-        for caches in corpus.index.caches if opened is not None else ():
-            for writer in caches.writers:
-                writer.wait()  # it reads facts of the file
-        if opened is not None and opened.file is not None:
-            opened.file.close()
+            file = self._taken(opened)
+        opened.close(file)
+
+    def _taken(self, opened: _OpenFile) -> Any:
+        """Return the file, which is not open for others any more; None: it is not open."""
+        self._files.pop(opened, None)
+        file, opened.file = opened.file, None
+        return file
 
 
 # -------------------------------------------------------------------------------------------------------- concatenation
@@ -605,7 +621,7 @@ def opened_corpus(
         return Concatenation(form.report.name, [corpus.name for corpus in corpora], corpora, options, joined)
     except BaseException:
         for corpus in corpora:
-            files.close(corpus)
+            files.close(corpus.file)
         raise
 
 
