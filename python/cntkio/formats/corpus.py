@@ -231,14 +231,6 @@ class _OpenFile:
     lock: ForkLock = dataclasses.field(default_factory=ForkLock)
     num_users: int = 0
 
-    def close(self, file: Any) -> None:
-        """Close the file that was open."""
-        if file is not None:
-            for caches in self.caches:
-                for writer in caches.writers:
-                    writer.wait()  # it reads facts of the file
-            file.close()
-
 
 class _OpenFiles:
     """The open files of a corpus. When no thread uses them, only a few stay open; the others are opened again."""
@@ -298,21 +290,21 @@ class _OpenFiles:
         with self._lock.inner:
             unused = (opened for opened in self._files if not opened.num_users)
             others = [*islice(unused, len(self._files) - MOST_OPEN)]
-            files = [self._taken(opened) for opened in others]
-        for opened, file in zip(others, files, strict=True):
-            opened.close(file)
+        for opened in others:
+            self.close(opened, keep_used=True)
 
-    def close(self, opened: _OpenFile) -> None:
-        """Close a file."""
+    def close(self, opened: _OpenFile, *, keep_used: bool = False) -> None:
+        """Close a file; if `keep_used`, unless a thread has begun to use it."""
         with self._lock.inner:
-            file = self._taken(opened)
-        opened.close(file)
-
-    def _taken(self, opened: _OpenFile) -> Any:
-        """Return the file, which is not open for others any more; None: it is not open."""
-        self._files.pop(opened, None)
-        file, opened.file = opened.file, None
-        return file
+            if keep_used and opened.num_users:
+                return
+            self._files.pop(opened, None)
+            file, opened.file = opened.file, None
+        if file is not None:
+            for caches in opened.caches:
+                for writer in caches.writers:
+                    writer.wait()  # it reads facts of the file
+            file.close()
 
 
 # -------------------------------------------------------------------------------------------------------- concatenation
