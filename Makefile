@@ -93,7 +93,7 @@ PYTEST_CHECKED = PYTHONPATH=$(CURDIR)/$(CHECKED) $(PYTEST)
 # `make test` runs every third recorded case on it, after all of them ran on the build with assertions.
 EVERY := 3
 SMOKE = $(PYTEST) tests/conformance --every $(EVERY) \
-	&& $(PYTEST) tests/formats/test_kernels.py $(addprefix tests/adapters/test_,torch_recorded_states.py jax.py damaged_tables.py)
+	&& $(PYTEST) tests/formats/ctf/test_kernels.py $(addprefix tests/adapters/test_,torch_recorded_states.py jax.py damaged_tables.py)
 
 rust-tests: checked
 	$(CARGO) test -q --profile checked --workspace
@@ -102,7 +102,7 @@ rust-tests: checked
 # pip installs what the Python tests need.
 test: build ## run the tests that every change must pass, Rust and Python
 	$(MAKE) --no-print-directory -j2 rust-tests $(VENV)/.adapter-tools
-	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/trainers --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
+	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/trainers --ignore=tests/formats/ctf/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
 	if $(HAS_TORCH); then $(PYTEST_CHECKED) $(TORCH_TESTS); fi
 	$(PYTEST_CHECKED) $(OTHER_ADAPTER_TESTS)
 	$(SMOKE)
@@ -121,7 +121,7 @@ test-all: build ## run all cases of all tests, the fuzz targets and random sourc
 	$(MAKE) soak SOAK_SECONDS=60
 	$(MAKE) test-stores test-ray $(if $(shell command -v java),test-spark)
 
-# The inner loop, such as `make quick FOLDER=formats/test_ctf.py`.
+# The inner loop, such as `make quick FOLDER=formats/ctf`.
 quick: rust-tests $(VENV)/.test-tools ## run the Rust tests, and the tests below tests/FOLDER
 	$(PYTEST_CHECKED) tests/$(FOLDER)
 

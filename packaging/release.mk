@@ -78,7 +78,7 @@ sanitize: build $(VENV)/.test-tools ## run tests with AddressSanitizer and valgr
 	cp $(SANITIZED)/$(HOST)/debug/libcntkio_core_module.so $(SANITIZED)/python/cntkio/_core.abi3.so
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) $(SANITIZER) PYTHONMALLOC=malloc \
 		PYTHONPATH=$(CURDIR)/$(SANITIZED)/python $(BIN)/python -m pytest -p no:cacheprovider \
-		tests/formats/test_cbf.py tests/formats/test_htk.py tests/formats/test_kernels.py
+		tests/formats/cbf tests/formats/htk/test_htk.py tests/formats/ctf/test_kernels.py
 	$(HOST_VARIABLE)_RUNNER="valgrind -q --error-exitcode=1" PROPTEST_CASES=4 \
 		cargo test -q -p cntkio-simd -p cntkio-memory -p cntkio-compressed -p cntkio-core --lib --test kernels --test gather --test small_columns
 

@@ -36,7 +36,7 @@ ARRAYS = {"x": np.ones((3, 2))}
 
 
 def source(path: Path) -> MinibatchSource:
-    return builders.make(path)
+    return builders.source_of(path)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def shown(tmp_path: Path) -> dict[str, Any]:
     """Return everything that a notebook shows, by name."""
     path = tmp_path / "<b>.ctf"
     path.write_bytes(builders.corpus_text([1, 2, 3]))
-    source = builders.make(path, max_sweeps=1)
+    source = builders.source_of(path, max_sweeps=1)
     minibatch = source.next_minibatch(4)
     findings = Findings(9)
     findings.add(Finding("bad-number", "'<' in a number \x1b[2J", str(path), 7, 1, 8, 1, "x"))
@@ -89,7 +89,7 @@ def shown(tmp_path: Path) -> dict[str, Any]:
         "minibatch": minibatch,
         "stream": minibatch["x"],
         "empty minibatch": Minibatch({}, lambda: np.empty(0)),
-        "closed source": _closed(builders.make(path)),
+        "closed source": _closed(builders.source_of(path)),
         "truncated minibatch": MinibatchSource(dense, truncation_length=2).read(4),
         "plan": source.plan(4),
         "steps": source.plan(4).steps(2),

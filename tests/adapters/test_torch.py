@@ -53,8 +53,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def make(path: Path, **options: Any) -> MinibatchSource:
-    return builders.make(path, 300, **{"max_sweeps": 1, **options})
+def source_of(path: Path, **options: Any) -> MinibatchSource:
+    return builders.source_of(path, 300, **{"max_sweeps": 1, **options})
 
 
 def shown(minibatch: Any) -> Any:
@@ -76,7 +76,7 @@ EACH_ONCE = Counter(range(NUM_SEQUENCES))
 
 @pytest.fixture
 def minibatch(corpus: Path) -> Iterator[Minibatch]:
-    with make(corpus) as source:
+    with source_of(corpus) as source:
         found = source.read(40)
         assert found is not None
         yield found
@@ -115,7 +115,7 @@ def test_sequences_of_one_length_are_padded_without_a_copy(tmp_path: Path) -> No
 
 
 def test_memory_lives_as_long_as_its_tensor(corpus: Path) -> None:
-    with make(corpus) as source:
+    with source_of(corpus) as source:
         kept = [convert(minibatch)["x"].values for minibatch in source.minibatches(7)]
         keys = [key for tensor in kept for key in tensor[:, 0].tolist()]
     assert Counter(keys) == Counter({key: 1 + key % 4 for key in range(NUM_SEQUENCES)})
@@ -236,7 +236,7 @@ def test_refuses_layouts_that_a_stream_does_not_have(minibatch: Minibatch, layou
 
 
 def test_truncated_minibatches_keep_their_layout(corpus: Path) -> None:
-    with make(corpus, truncation_length=2) as source:
+    with source_of(corpus, truncation_length=2) as source:
         found = source.read(8)
         assert found is not None
         x = convert(found)["x"]
@@ -319,7 +319,7 @@ def test_pinning_asks_for_pinned_memory_of_each_tensor(minibatch: Minibatch, mon
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_pins_memory_with_a_gpu(corpus: Path, workers: int) -> None:
     has_gpu = torch.cuda.is_available()
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     for minibatch in DataLoader(dataset, batch_size=None, num_workers=workers, pin_memory=has_gpu):
         assert minibatch["x"].values.is_pinned() == has_gpu
 
@@ -328,7 +328,7 @@ def test_a_loader_pins_memory_with_a_gpu(corpus: Path, workers: int) -> None:
 
 
 def test_a_data_set_delivers_the_minibatches_of_its_source(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with make(corpus, max_sweeps=2) as source, make(corpus, max_sweeps=2) as other:
+    with source_of(corpus, max_sweeps=2) as source, source_of(corpus, max_sweeps=2) as other:
         expected = [shown(convert(minibatch)) for minibatch in source.minibatches(20)]
         dataset = MinibatchDataset(other, 20)
         assert [shown(minibatch) for minibatch in dataset] == expected
@@ -377,7 +377,7 @@ def test_a_data_set_delivers_each_epoch_of_an_htkmlf_reader(options: dict[str, A
     ],
 )
 def test_with_two_workers_every_sequence_is_seen_once_a_sweep(corpus: Path, context: str, partition: Any) -> None:
-    dataset = MinibatchDataset(make(corpus), 20, partition=partition, layout={"x": "padded"})
+    dataset = MinibatchDataset(source_of(corpus), 20, partition=partition, layout={"x": "padded"})
     loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
     assert keys_of(loader) == EACH_ONCE
     if partition != "cntk":
@@ -386,7 +386,7 @@ def test_with_two_workers_every_sequence_is_seen_once_a_sweep(corpus: Path, cont
 
 
 def test_forked_workers_continue_a_source_that_the_parent_has_read(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     alone = keys_of(dataset)
     next(iter(dataset))
     assert keys_of(DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="fork")) == alone
@@ -399,7 +399,7 @@ def test_ranks_and_workers_share_each_sweep_exactly(corpus: Path, partition: Any
     seen: Counter[int] = Counter()
     numbers = []
     for rank in range(2):
-        dataset = MinibatchDataset(make(corpus, randomize=randomize), 20, rank=rank, **options)
+        dataset = MinibatchDataset(source_of(corpus, randomize=randomize), 20, rank=rank, **options)
         minibatches = list(DataLoader(dataset, batch_size=None, num_workers=2))
         seen += keys_of(minibatches)
         numbers.append(len(minibatches))
@@ -433,23 +433,23 @@ def test_two_distributed_processes_see_every_sequence_once_a_sweep(
 
 def test_a_deal_of_whole_minibatches_is_a_spelling_of_balanced(corpus: Path) -> None:
     options = {"deal": "minibatch"}, {"deal": "minibatch", "partition": "global"}, {"partition": "balanced"}
-    made = [MinibatchDataset(make(corpus), 30, rank=1, world_size=2, **one) for one in options]  # type: ignore[arg-type]
+    made = [MinibatchDataset(source_of(corpus), 30, rank=1, world_size=2, **one) for one in options]  # type: ignore[arg-type]
     first, *others = [[minibatch.keys_of_sequences.tolist() for minibatch in itertools.islice(one, 3)] for one in made]
     assert all(other == first for other in others)
     assert {dataset.state_dict()["partition"] for dataset in made} == {"balanced"}
     with pytest.raises(ConfigError, match="deal='minibatch' needs partition='global', but partition is 'cntk'"):
-        MinibatchDataset(make(corpus), 30, deal="minibatch", partition="cntk")
+        MinibatchDataset(source_of(corpus), 30, deal="minibatch", partition="cntk")
 
 
 def test_warns_of_partitions_without_chunks(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
-    dataset = MinibatchDataset(make(corpus), 20, rank=0, world_size=1000, partition="cntk")
+    dataset = MinibatchDataset(source_of(corpus), 20, rank=0, world_size=1000, partition="cntk")
     assert len(keys_of(dataset)) < NUM_SEQUENCES
     assert "1000 partitions (ranks times workers) share" in caplog.text
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_epoch_has_an_order_of_its_own_and_every_sequence_once(corpus: Path, workers: int) -> None:
-    dataset = MinibatchDataset(make(corpus, randomization_seed=3), 20, partition="balanced")
+    dataset = MinibatchDataset(source_of(corpus, randomization_seed=3), 20, partition="balanced")
     loader = DataLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
     orders = []
     for epoch in (0, 1, 2, 1, 0):
@@ -459,24 +459,24 @@ def test_each_epoch_has_an_order_of_its_own_and_every_sequence_once(corpus: Path
         assert Counter(orders[-1]) == EACH_ONCE
     assert orders[0] != orders[1] != orders[2]
     assert orders[3:] == [orders[1], orders[0]]
-    with make(corpus, max_sweeps=3, randomization_seed=3) as source:
+    with source_of(corpus, max_sweeps=3, randomization_seed=3) as source:
         whole = [key for one in source.minibatches(20) for key in one.keys_of_sequences.tolist()]
     assert sum(orders[:3], []) == whole
 
 
 def test_epochs_may_be_shorter_than_a_sweep_and_follow_each_other(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus, max_sweeps=cntkio.INFINITELY_REPEAT, max_samples=90), 20)
+    dataset = MinibatchDataset(source_of(corpus, max_sweeps=cntkio.INFINITELY_REPEAT, max_samples=90), 20)
     found = []
     for epoch in range(4):
         dataset.set_epoch(epoch)
         found += [key for minibatch in dataset for key in minibatch.keys_of_sequences.tolist()]
-    with make(corpus, max_sweeps=2) as source:
+    with source_of(corpus, max_sweeps=2) as source:
         whole = [key for one in source.minibatches(20) for key in one.keys_of_sequences.tolist()]
     assert len(found) > NUM_SEQUENCES and found == whole[: len(found)]
 
 
 def test_an_iteration_without_a_new_epoch_starts_over(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     first = [shown(minibatch) for minibatch in dataset]
     for _, minibatch in zip(range(3), dataset, strict=False):
         assert shown(minibatch)
@@ -484,9 +484,9 @@ def test_an_iteration_without_a_new_epoch_starts_over(corpus: Path) -> None:
 
 
 def test_a_data_set_begins_at_the_position_of_its_source(corpus: Path) -> None:
-    source = make(corpus, max_sweeps=2)
+    source = source_of(corpus, max_sweeps=2)
     source.read(37)
-    with make(corpus, max_sweeps=2) as other:
+    with source_of(corpus, max_sweeps=2) as other:
         other.restore_from_checkpoint(source.get_checkpoint_state())
         expected = [shown(convert(minibatch)) for minibatch in other.minibatches(20)]
     dataset = MinibatchDataset(source, 20)
@@ -496,7 +496,7 @@ def test_a_data_set_begins_at_the_position_of_its_source(corpus: Path) -> None:
 
 
 def test_an_iteration_ends_when_another_begins(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     older = iter(dataset)
     next(older)
     next(iter(dataset))
@@ -511,7 +511,7 @@ def test_an_iteration_ends_when_another_begins(corpus: Path) -> None:
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_state_continues_identically_in_a_new_data_set(corpus: Path, partition: Any, epoch: int) -> None:
     def new() -> MinibatchDataset:
-        return MinibatchDataset(make(corpus), 20, partition=partition, rank=1, world_size=2)
+        return MinibatchDataset(source_of(corpus), 20, partition=partition, rank=1, world_size=2)
 
     dataset = new()
     dataset.set_epoch(epoch)
@@ -533,7 +533,7 @@ def test_a_state_continues_identically_in_a_new_data_set(corpus: Path, partition
 
 
 def test_setting_another_epoch_drops_a_loaded_state(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     next(iter(dataset))
     state = dataset.state_dict()
     dataset.set_epoch(1)
@@ -549,7 +549,7 @@ def test_the_stateful_loader_of_torchdata_keeps_every_workers_state(corpus: Path
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
 
     def new() -> Any:
-        dataset = MinibatchDataset(make(corpus), 20, partition=partition)
+        dataset = MinibatchDataset(source_of(corpus), 20, partition=partition)
         return stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
 
     expected = [shown(minibatch) for minibatch in new()]
@@ -567,7 +567,7 @@ def test_the_stateful_loader_of_torchdata_keeps_every_workers_state(corpus: Path
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}])
 def test_a_state_is_exact_with_the_workers_of_a_loader(corpus: Path, partition: Any, options: dict[str, Any]) -> None:
     def new() -> tuple[MinibatchDataset, Any]:
-        dataset = MinibatchDataset(make(corpus), 20, partition=partition)
+        dataset = MinibatchDataset(source_of(corpus), 20, partition=partition)
         return dataset, torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2, **options)
 
     dataset, loader = new()
@@ -600,7 +600,7 @@ def test_a_state_is_exact_with_the_workers_of_a_loader(corpus: Path, partition: 
 @pytest.mark.parametrize("context", ["forkserver", pytest.param("spawn", marks=pytest.mark.thorough)])
 def test_started_workers_continue_from_the_state_of_workers(corpus: Path, context: str) -> None:
     options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": context}
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     running = iter(torch.utils.data.DataLoader(dataset, **options))
     for _ in range(3):
         next(running)
@@ -611,16 +611,16 @@ def test_started_workers_continue_from_the_state_of_workers(corpus: Path, contex
 
 
 def test_a_state_of_workers_is_refused_by_other_workers(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     next(iter(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2)))
     state = dataset.state_dict()
     assert len(json.dumps(state)) < 2000
     for workers in (0, 1):
-        again = MinibatchDataset(make(corpus), 20)
+        again = MinibatchDataset(source_of(corpus), 20)
         again.load_state_dict(state)
         with pytest.raises(CheckpointError, match=f"num_workers: saved 2, here {workers}"):
             next(iter(torch.utils.data.DataLoader(again, batch_size=None, num_workers=workers)))
-    next(iter(again := MinibatchDataset(make(corpus), 20)))
+    next(iter(again := MinibatchDataset(source_of(corpus), 20)))
     again.load_state_dict(again.state_dict())
     with pytest.raises(CheckpointError, match="num_workers: saved 1, here 2"):
         next(iter(torch.utils.data.DataLoader(again, batch_size=None, num_workers=2)))
@@ -631,7 +631,7 @@ def _number_of_sequences(minibatch: Any) -> int:
 
 
 def test_a_data_set_refuses_a_state_that_it_cannot_know(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus), 20)
+    dataset = MinibatchDataset(source_of(corpus), 20)
     options = {"batch_size": None, "num_workers": 2, "collate_fn": _number_of_sequences}
     loader = iter(torch.utils.data.DataLoader(dataset, **options))
     next(loader)
@@ -645,8 +645,8 @@ def test_a_data_set_refuses_a_state_that_it_cannot_know(corpus: Path) -> None:
 
 
 def test_a_state_of_another_rank_or_worker_or_setting_names_every_difference(corpus: Path) -> None:
-    state = MinibatchDataset(make(corpus), 20, rank=0, world_size=2, partition="cntk").state_dict()
-    other = MinibatchDataset(make(corpus, randomization_seed=5), 30, rank=1, world_size=2, partition="balanced")
+    state = MinibatchDataset(source_of(corpus), 20, rank=0, world_size=2, partition="cntk").state_dict()
+    other = MinibatchDataset(source_of(corpus, randomization_seed=5), 30, rank=1, world_size=2, partition="balanced")
     with pytest.raises(CheckpointError) as error:
         other.load_state_dict(state)
     for text in (
@@ -660,13 +660,13 @@ def test_a_state_of_another_rank_or_worker_or_setting_names_every_difference(cor
     with pytest.raises(CheckpointError, match="the state is damaged or incomplete"):
         other.load_state_dict({"version": 1})
     with pytest.raises(CheckpointError, match="randomization_seed: saved 0, here 5"):
-        MinibatchDataset(make(corpus, randomization_seed=5), 20, rank=0, world_size=2).load_state_dict(state)
+        MinibatchDataset(source_of(corpus, randomization_seed=5), 20, rank=0, world_size=2).load_state_dict(state)
 
 
 def test_a_state_of_other_chunks_is_refused_by_name(corpus: Path) -> None:
-    state = MinibatchDataset(make(corpus), 20).state_dict()
+    state = MinibatchDataset(source_of(corpus), 20).state_dict()
     with pytest.raises(CheckpointError, match="chunk_size_in_bytes: saved 300, here 200"):
-        MinibatchDataset(builders.make(corpus, 200, max_sweeps=1), 20).load_state_dict(state)
+        MinibatchDataset(builders.source_of(corpus, 200, max_sweeps=1), 20).load_state_dict(state)
 
 
 # -- empty minibatches -------------------------------------------------------------------------------------------------
@@ -675,7 +675,7 @@ def test_a_state_of_other_chunks_is_refused_by_name(corpus: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("layer", ["LSTM", "GRU", "packed", "transformer", "CTC"])
 def test_layers_and_losses_accept_an_empty_minibatch(corpus: Path, layer: str, workers: int) -> None:
-    dataset = MinibatchDataset(make(corpus), 1, rank=5, world_size=6, layout={"x": "padded", "s": "padded_ids"})
+    dataset = MinibatchDataset(source_of(corpus), 1, rank=5, world_size=6, layout={"x": "padded", "s": "padded_ids"})
     minibatch = next(iter(DataLoader(dataset, batch_size=None, num_workers=workers)))
     assert minibatch.num_sequences == 0
     values, lengths = x = minibatch["x"]
@@ -722,7 +722,7 @@ def test_layers_and_losses_accept_an_empty_minibatch(corpus: Path, layer: str, w
     ],
 )
 def test_refuses_impossible_data_sets(corpus: Path, options: dict[str, Any], message: str) -> None:
-    with make(corpus) as source, pytest.raises(ConfigError, match=message):
+    with source_of(corpus) as source, pytest.raises(ConfigError, match=message):
         MinibatchDataset(**{"source": source, "minibatch_size": 20, **options})
 
 
@@ -740,12 +740,12 @@ def test_refuses_impossible_data_sets(corpus: Path, options: dict[str, Any], mes
     ],
 )
 def test_a_plausible_mistake_says_what_to_write(corpus: Path, call: Any, kind: Any, message: str) -> None:
-    with make(corpus) as source, pytest.raises(kind, match=message):
+    with source_of(corpus) as source, pytest.raises(kind, match=message):
         call(MinibatchDataset(source, 20))
 
 
 def test_an_endless_source_has_no_epochs(corpus: Path) -> None:
-    dataset = MinibatchDataset(make(corpus, max_sweeps=cntkio.INFINITELY_REPEAT), 20)
+    dataset = MinibatchDataset(source_of(corpus, max_sweeps=cntkio.INFINITELY_REPEAT), 20)
     with pytest.raises(ConfigError, match="epochs need a MinibatchSource that ends"):
         dataset.set_epoch(1)
     with pytest.raises(ConfigError, match="epoch is -1"):

@@ -30,7 +30,7 @@ STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
 POOLED = Budget(padded=40, pool=30, buckets=(4, 8))
 
 
-def make(folder: Path, budget: Any = POOLED, **options: Any) -> MinibatchDataset:
+def data_set_in(folder: Path, budget: Any = POOLED, **options: Any) -> MinibatchDataset:
     path = folder / "x.ctf"
     if not path.exists():
         path.write_text("".join(f"{key} |x {key}\n" for key in range(100) for _ in range(1 + key * key % 8)))
@@ -48,7 +48,11 @@ def test_ranks_have_equally_many_minibatches_and_share_all_sequences(
     tmp_path: Path, partition: Any, num_workers: int
 ) -> None:
     ranks = [
-        keys(DataLoader(make(tmp_path, partition=partition, rank=rank, world_size=2), None, num_workers=num_workers))
+        keys(
+            DataLoader(
+                data_set_in(tmp_path, partition=partition, rank=rank, world_size=2), None, num_workers=num_workers
+            )
+        )
         for rank in range(2)
     ]
     assert len(ranks[0]) == len(ranks[1])
@@ -57,14 +61,14 @@ def test_ranks_have_equally_many_minibatches_and_share_all_sequences(
 
 
 def test_a_data_set_resumes_inside_a_pool_on_more_ranks(tmp_path: Path) -> None:
-    whole = keys(make(tmp_path))
-    datasets = [make(tmp_path, rank=rank, world_size=2) for rank in range(2)]
+    whole = keys(data_set_in(tmp_path))
+    datasets = [data_set_in(tmp_path, rank=rank, world_size=2) for rank in range(2)]
     iterations = [iter(dataset) for dataset in datasets]
     found = [[next(iteration).keys_of_sequences.tolist() for iteration in iterations] for _ in range(3)]
     states = [json.loads(json.dumps(dataset.state_dict())) for dataset in datasets]
     assert states[0]["source"]["timeline"]["batch"] > 0
 
-    resumed = [make(tmp_path, rank=rank, world_size=3) for rank in range(3)]
+    resumed = [data_set_in(tmp_path, rank=rank, world_size=3) for rank in range(3)]
     for dataset in resumed:
         dataset.load_state_dict(states[1])
     found += [list(batches) for batches in zip(*map(keys, resumed), strict=True)]
@@ -73,39 +77,39 @@ def test_a_data_set_resumes_inside_a_pool_on_more_ranks(tmp_path: Path) -> None:
 
 
 def test_workers_with_cntk_partitions_each_have_the_whole_budget(tmp_path: Path) -> None:
-    dataset = make(tmp_path, Budget(samples=30), partition="cntk")
+    dataset = data_set_in(tmp_path, Budget(samples=30), partition="cntk")
     sizes = [minibatch["x"].values.shape[0] for minibatch in DataLoader(dataset, None, num_workers=2)]
     assert max(sizes) > 15 and max(sizes) <= 30
 
 
 def test_a_state_of_another_budget_is_refused(tmp_path: Path) -> None:
-    dataset = make(tmp_path)
+    dataset = data_set_in(tmp_path)
     next(iter(dataset))
     with pytest.raises(CheckpointError, match="minibatch_size: saved"):
-        make(tmp_path, Budget(padded=41, pool=30)).load_state_dict(dataset.state_dict())
+        data_set_in(tmp_path, Budget(padded=41, pool=30)).load_state_dict(dataset.state_dict())
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_state_takes_a_schedule_that_changes_after_it(tmp_path: Path, num_workers: int) -> None:
     former, later = {0: 20, 100: 40}, {0: 20, 100: 40, 150: 80}
-    dataset = make(tmp_path, Budget(padded=former), partition="global")
+    dataset = data_set_in(tmp_path, Budget(padded=former), partition="global")
     minibatches = iter(DataLoader(dataset, None, num_workers=num_workers))
     for _ in range(3):
         next(minibatches)
     state = json.loads(json.dumps(dataset.state_dict()))
-    whole = keys(make(tmp_path, Budget(padded=later), partition="global"))
-    again = make(tmp_path, Budget(padded=later), partition="global")
+    whole = keys(data_set_in(tmp_path, Budget(padded=later), partition="global"))
+    again = data_set_in(tmp_path, Budget(padded=later), partition="global")
     again.load_state_dict(state)
     assert keys(DataLoader(again, None, num_workers=num_workers)) == whole[3:]
     for other in (Budget(padded={0: 30, 100: 40}), Budget(padded=30)):
         with pytest.raises(CheckpointError, match="padded differs from the former reads between positions 0 and"):
-            make(tmp_path, other, partition="global").load_state_dict(state)
+            data_set_in(tmp_path, other, partition="global").load_state_dict(state)
     with pytest.raises(CheckpointError, match="minibatch_size: saved"):
-        make(tmp_path, Budget(padded=former, pool=20), partition="global").load_state_dict(state)
+        data_set_in(tmp_path, Budget(padded=former, pool=20), partition="global").load_state_dict(state)
 
 
 def test_joined_minibatches_are_refused_with_a_budget(tmp_path: Path) -> None:
-    dataset = make(tmp_path, partition="global", remainder="merge", rank=0, world_size=2)
+    dataset = data_set_in(tmp_path, partition="global", remainder="merge", rank=0, world_size=2)
     with pytest.raises(ConfigError, match="remainder='merge' and a Budget"):
         next(iter(dataset))
 
@@ -203,9 +207,9 @@ def test_mixed_sequences_resume_on_more_ranks_and_in_the_next_epoch(tmp_path: Pa
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_the_layout_of_rows_gives_each_rank_its_rows_in_one_shape(tmp_path: Path, num_workers: int) -> None:
     budget = Budget(rows=4, row_length=16, pool=50)
-    whole = [packed(minibatch, 16, rows=4) for minibatch in make(tmp_path, budget).source.minibatches(budget)]
+    whole = [packed(minibatch, 16, rows=4) for minibatch in data_set_in(tmp_path, budget).source.minibatches(budget)]
     for rank in range(2):
-        dataset = make(tmp_path, budget, layout="rows", rank=rank, world_size=2)
+        dataset = data_set_in(tmp_path, budget, layout="rows", rank=rank, world_size=2)
         found = list(DataLoader(dataset, None, num_workers=num_workers))
         assert len(found) == len(whole)
         for minibatch, rows in zip(found, whole, strict=True):
@@ -214,13 +218,13 @@ def test_the_layout_of_rows_gives_each_rank_its_rows_in_one_shape(tmp_path: Path
             assert minibatch["position_ids"].tolist() == rows.position_ids[rank::2].tolist()
             assert minibatch["segment_ids"].max() == minibatch.num_sequences
             assert minibatch["cu_seqlens"].dtype == torch.int32 and minibatch["cu_seqlens"][-1] == 2 * 16
-    dataset = make(tmp_path, budget, layout="rows", rank=1, world_size=3, partition="balanced")
+    dataset = data_set_in(tmp_path, budget, layout="rows", rank=1, world_size=3, partition="balanced")
     assert all(minibatch["x"].shape[:2] == (1, 16) for minibatch in dataset)
 
 
 def test_a_table_of_rows_gives_as_many_rows_as_are_filled(tmp_path: Path) -> None:
     budget = Budget(rows={0: 2, 100: 4}, row_length=10, pool=20, between="steps")
-    shapes = [[minibatch["segment_ids"].shape for minibatch in make(tmp_path, budget, layout="rows", rank=rank,
+    shapes = [[minibatch["segment_ids"].shape for minibatch in data_set_in(tmp_path, budget, layout="rows", rank=rank,
                world_size=2)] for rank in range(2)]  # fmt: skip
     assert {shape[1] for of_rank in shapes for shape in of_rank} == {10}
     assert shapes[0][0] == shapes[1][0] == (1, 10) and max(shapes[0]) == max(shapes[1]) == (2, 10)
@@ -228,7 +232,7 @@ def test_a_table_of_rows_gives_as_many_rows_as_are_filled(tmp_path: Path) -> Non
 
 def test_the_layout_of_rows_needs_rows_and_free_names(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs a size with rows, but minibatch_size is Budget"):
-        make(tmp_path, layout="rows")
+        data_set_in(tmp_path, layout="rows")
     (tmp_path / "s.ctf").write_text("|segment_ids 1\n")
     streams = StreamDefs(segment_ids=StreamDef(field="segment_ids", shape=1))
     source = MinibatchSource(CTFDeserializer(tmp_path / "s.ctf", streams), max_sweeps=1)
@@ -239,7 +243,7 @@ def test_the_layout_of_rows_needs_rows_and_free_names(tmp_path: Path) -> None:
 
 def test_rows_and_padded_batches_arrive_without_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(rows=4, row_length=16, pool=50)
-    minibatch = make(tmp_path, budget).source.read(budget)
+    minibatch = data_set_in(tmp_path, budget).source.read(budget)
     rows = packed(minibatch, 16, rows=4)
     arrays = [*rows.values.values(), *rows.of_sequences.values(), rows.segment_ids, rows.position_ids, rows.cu_seqlens]
     arrays += [minibatch["x"].values, minibatch["x"].lengths]

@@ -20,7 +20,7 @@ AT = 2
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("epochs") / "a.ctf"
     path.write_bytes(builders.corpus_text(LENGTHS))
     return path
@@ -41,11 +41,11 @@ def begin(made: Made, epoch: int) -> Iterator[Any]:
 
 
 @functools.cache
-def whole_epochs(corpus: Path, partition: Any, num_workers: int) -> list[Any]:
+def whole_epochs(corpus_path: Path, partition: Any, num_workers: int) -> list[Any]:
     """Return the keys of each epoch, each read by a new loader."""
     epochs = []
     for epoch in range(3):
-        dataset = MinibatchDataset(builders.make(corpus, 300, max_sweeps=1), 12, partition=partition)
+        dataset = MinibatchDataset(builders.source_of(corpus_path, 300, max_sweeps=1), 12, partition=partition)
         epochs.append(list(begin((dataset, DataLoader(dataset, batch_size=None, num_workers=num_workers)), epoch)))
     assert [sorted(sum(epoch, [])) for epoch in epochs] == [[*range(len(LENGTHS))]] * 3
     return epochs
@@ -104,7 +104,7 @@ def epochs_after_a_resume(new: New, expected: list[Any]) -> None:
     ],
 )
 def test_every_epoch_is_whole_after_epochs_breaks_and_resumes(
-    corpus: Path, course: Any, is_stateful: bool, method: str | None, persistent: bool, partition: Any
+    corpus_path: Path, course: Any, is_stateful: bool, method: str | None, persistent: bool, partition: Any
 ) -> None:
     make = DataLoader
     if is_stateful:
@@ -114,20 +114,20 @@ def test_every_epoch_is_whole_after_epochs_breaks_and_resumes(
     options = {"batch_size": None, **(of_workers if method else {})}
 
     def new() -> Made:
-        dataset = MinibatchDataset(builders.make(corpus, 300, max_sweeps=1), 12, partition=partition)
+        dataset = MinibatchDataset(builders.source_of(corpus_path, 300, max_sweeps=1), 12, partition=partition)
         return dataset, make(dataset, **options)
 
-    expected = whole_epochs(corpus, partition, options.get("num_workers", 0))
+    expected = whole_epochs(corpus_path, partition, options.get("num_workers", 0))
 
     course(new, expected)
 
 
-def test_a_forked_worker_has_its_own_state_after_another_loader(corpus: Path) -> None:
+def test_a_forked_worker_has_its_own_state_after_another_loader(corpus_path: Path) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
     options: dict[str, Any] = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "fork"}
 
     def new() -> MinibatchDataset:
-        return MinibatchDataset(builders.make(corpus, 300, max_sweeps=1), 12)
+        return MinibatchDataset(builders.source_of(corpus_path, 300, max_sweeps=1), 12)
 
     expected = [keys(minibatch) for minibatch in DataLoader(new(), **options)]
     for before in (DataLoader, stateful.StatefulDataLoader):

@@ -25,14 +25,14 @@ JOB = Path(__file__).with_name("torch_job.py")
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("jobs") / "a.ctf"
     path.write_bytes(builders.corpus_text(LENGTHS))
     return path
 
 
-def new(corpus: Path, rank: int | None = None, world_size: int | None = None, **options: Any) -> MinibatchDataset:
-    source = builders.make(corpus, 300, max_sweeps=1)
+def new(corpus_path: Path, rank: int | None = None, world_size: int | None = None, **options: Any) -> MinibatchDataset:
+    source = builders.source_of(corpus_path, 300, max_sweeps=1)
     return MinibatchDataset(source, 16, rank=rank, world_size=world_size, **options)
 
 
@@ -57,13 +57,13 @@ STEP = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "3", "SLURM_NTASKS": "8"}
     ],
 )
 def test_a_rank_is_found_in_the_environment(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: tuple[int, int]
+    corpus_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: tuple[int, int]
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    state = new(corpus, partition="cntk").state_dict()
+    state = new(corpus_path, partition="cntk").state_dict()
     assert (state["rank"], state["world_size"]) == rank
-    assert (new(corpus, 4, 5, partition="cntk").state_dict()["rank"]) == 4  # arguments come first
+    assert (new(corpus_path, 4, 5, partition="cntk").state_dict()["rank"]) == 4  # arguments come first
 
 
 @pytest.mark.parametrize(
@@ -71,39 +71,39 @@ def test_a_rank_is_found_in_the_environment(
     [{"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "a", "WORLD_SIZE": "2"}],
 )
 def test_refuses_an_impossible_rank_of_the_environment(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+    corpus_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="expected RANK from 0 and below WORLD_SIZE.* rank=0 and world_size=1"):
-        new(corpus)
+        new(corpus_path)
 
 
-def test_a_rank_is_found_in_ray_trains_context(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_is_found_in_ray_trains_context(corpus_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(get_world_rank=lambda: 1, get_world_size=lambda: 2)
     monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=lambda: context))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert new(corpus, partition="cntk").state_dict()["rank"] == 1
+    assert new(corpus_path, partition="cntk").state_dict()["rank"] == 1
 
     def outside() -> Any:
         raise RuntimeError("not in a worker")
 
     monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=outside))
-    assert new(corpus).state_dict()["rank"] == 0
+    assert new(corpus_path).state_dict()["rank"] == 0
     context.get_world_rank = context.get_world_size = lambda: None
     monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=lambda: context))
-    assert new(corpus).state_dict()["rank"] == 0
+    assert new(corpus_path).state_dict()["rank"] == 0
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_of_balanced_partitions_is_the_same_on_all_ranks(corpus: Path, workers: int) -> None:
+def test_a_state_of_balanced_partitions_is_the_same_on_all_ranks(corpus_path: Path, workers: int) -> None:
     states, expected = [], []
     for rank in range(3):
-        dataset = new(corpus, rank, 3, partition="balanced")
+        dataset = new(corpus_path, rank, 3, partition="balanced")
         running = iter(DataLoader(dataset, batch_size=None, num_workers=workers))
         for _ in range(3):
             next(running)
@@ -111,15 +111,15 @@ def test_a_state_of_balanced_partitions_is_the_same_on_all_ranks(corpus: Path, w
         expected.append(keys(running))
     assert len(set(states)) == 1
     for rank in range(3):
-        dataset = new(corpus, rank, 3, partition="balanced")
+        dataset = new(corpus_path, rank, 3, partition="balanced")
         dataset.load_state_dict(json.loads(states[0]))
         assert keys(DataLoader(dataset, batch_size=None, num_workers=workers)) == expected[rank]
 
 
-def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
+def test_joined_states_give_each_rank_its_own(corpus_path: Path) -> None:
     states, expected = [], []
     for rank in range(3):
-        dataset = new(corpus, rank, 3, partition="cntk")
+        dataset = new(corpus_path, rank, 3, partition="cntk")
         running = iter(dataset)
         for _ in range(2):
             next(running)
@@ -127,13 +127,13 @@ def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
         expected.append(keys(running))
     job = json.loads(json.dumps(joined_states(states[::-1])))
     for rank in range(3):
-        dataset = new(corpus, rank, 3)  # the state names the partition
+        dataset = new(corpus_path, rank, 3)  # the state names the partition
         dataset.load_state_dict(job)
         assert keys(dataset) == expected[rank]
     with pytest.raises(
         CheckpointError, match="states are of 3 ranks, but this job has 2.*use set_epoch, or resume with 3 ranks"
     ):
-        new(corpus, 0, 2).load_state_dict(job)
+        new(corpus_path, 0, 2).load_state_dict(job)
     with pytest.raises(CheckpointError, match=r"of the ranks 0, 0, 2; expected each of 0\.\.2 once"):
         joined_states([states[0], states[0], states[2]])
 
@@ -159,14 +159,14 @@ def test_refuses_objects_that_are_not_the_states_of_all_ranks(states: Any, words
         (lambda state: {**state, "version": 9}, "its version is 9; expected 1"),
     ],
 )
-def test_a_state_that_cannot_be_loaded_says_why(corpus: Path, change: Any, words: str) -> None:
-    dataset = new(corpus, 0, 2, partition="global")
+def test_a_state_that_cannot_be_loaded_says_why(corpus_path: Path, change: Any, words: str) -> None:
+    dataset = new(corpus_path, 0, 2, partition="global")
     with pytest.raises(CheckpointError, match=words):
         dataset.load_state_dict(change(dataset.state_dict()))
 
 
-def test_states_of_several_jobs_are_not_joined(corpus: Path) -> None:
-    states = [new(corpus, rank, count, partition="cntk").state_dict() for rank, count in ((0, 2), (1, 3))]
+def test_states_of_several_jobs_are_not_joined(corpus_path: Path) -> None:
+    states = [new(corpus_path, rank, count, partition="cntk").state_dict() for rank, count in ((0, 2), (1, 3))]
     with pytest.raises(CheckpointError, match="the states are of jobs with 2 and 3 ranks"):
         joined_states(states)
 
@@ -178,8 +178,8 @@ def test_states_of_several_jobs_are_not_joined(corpus: Path) -> None:
         ((1, 2, "cntk"), (0, 2, "cntk"), "rank: saved 1, here 0. Each rank loads its own state"),
     ],
 )
-def test_a_state_of_other_ranks_is_refused_with_advice(corpus: Path, before: Any, after: Any, advice: str) -> None:
-    dataset, other = (new(corpus, rank, count, partition=rule) for rank, count, rule in (before, after))
+def test_a_state_of_other_ranks_is_refused_with_advice(corpus_path: Path, before: Any, after: Any, advice: str) -> None:
+    dataset, other = (new(corpus_path, rank, count, partition=rule) for rank, count, rule in (before, after))
     next(iter(dataset))
     with pytest.raises(CheckpointError, match=advice):
         other.load_state_dict(dataset.state_dict())
@@ -194,11 +194,11 @@ def test_a_state_of_other_ranks_is_refused_with_advice(corpus: Path, before: Any
     ],
 )
 def test_states_of_different_settings_corpora_or_steps_are_not_joined(
-    corpus: Path, changes: dict[str, Any], steps: int, difference: str
+    corpus_path: Path, changes: dict[str, Any], steps: int, difference: str
 ) -> None:
     states = []
     for rank, (options, num_steps) in enumerate([({}, 2), (changes, steps)]):
-        source = builders.make(corpus, **{"chunk_size_in_bytes": 300, "max_sweeps": 1, **options})
+        source = builders.source_of(corpus_path, **{"chunk_size_in_bytes": 300, "max_sweeps": 1, **options})
         dataset = MinibatchDataset(source, 16, partition="cntk", rank=rank, world_size=2)
         for _ in itertools.islice(dataset, num_steps):
             pass
@@ -208,47 +208,47 @@ def test_states_of_different_settings_corpora_or_steps_are_not_joined(
 
 
 @pytest.mark.parametrize("has_read", [False, True])
-def test_joined_states_at_either_end_of_an_epoch_fit_other_ranks(corpus: Path, has_read: bool) -> None:
+def test_joined_states_at_either_end_of_an_epoch_fit_other_ranks(corpus_path: Path, has_read: bool) -> None:
     states = []
     for rank in range(3):
-        dataset = new(corpus, rank, 3, partition="cntk")
+        dataset = new(corpus_path, rank, 3, partition="cntk")
         dataset.set_epoch(1)
         if has_read:
             keys(dataset)
         states.append(dataset.state_dict())
     seen: Counter[int] = Counter()
     for rank in range(2):
-        dataset = new(corpus, rank, 2)
+        dataset = new(corpus_path, rank, 2)
         dataset.load_state_dict(joined_states(states))
         assert dataset.epoch == 1
         seen.update(key for minibatch in keys(dataset) for key in minibatch)
     assert seen == ({} if has_read else Counter(range(len(LENGTHS))))
 
 
-def test_states_of_other_ranks_cannot_be_gathered_alone(corpus: Path) -> None:
+def test_states_of_other_ranks_cannot_be_gathered_alone(corpus_path: Path) -> None:
     with pytest.raises(CheckpointError, match="save each rank's state_dict.*joined_states"):
-        gather_state_dict(new(corpus, 0, 2, partition="cntk"))
+        gather_state_dict(new(corpus_path, 0, 2, partition="cntk"))
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_an_incomplete_state_is_refused(corpus: Path, tmp_path: Path) -> None:
+def test_an_incomplete_state_is_refused(corpus_path: Path, tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
 
-    dataset = new(corpus)
+    dataset = new(corpus_path)
     next(iter(dataset))
     dcp.save({"data": dataset}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
     with pytest.raises(CheckpointError, match=r"save the text json.dumps\(dataset.state_dict\(\)\)"):
-        dcp.load({"data": new(corpus)}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
+        dcp.load({"data": new(corpus_path)}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
 
 
 @pytest.mark.parametrize("deal", ["length", "chunk"])
-def test_a_global_state_resumes_on_other_ranks_and_workers(corpus: Path, deal: Any) -> None:
-    whole = [sorted(step) for step in keys(new(corpus))]
+def test_a_global_state_resumes_on_other_ranks_and_workers(corpus_path: Path, deal: Any) -> None:
+    whole = [sorted(step) for step in keys(new(corpus_path))]
     state, found = None, []
     for world_size, workers, steps in [(2, 0, 3), (3, 2, 2), (4, 1, 5), (2, 2, 0)]:
         states, shares = set(), []
         for rank in range(world_size):
-            dataset = new(corpus, rank, world_size, partition="global", deal=deal)
+            dataset = new(corpus_path, rank, world_size, partition="global", deal=deal)
             if state is not None:
                 dataset.load_state_dict(json.loads(state))
             running = iter(DataLoader(dataset, batch_size=None, num_workers=workers))
@@ -260,48 +260,48 @@ def test_a_global_state_resumes_on_other_ranks_and_workers(corpus: Path, deal: A
     assert found == whole
 
 
-def test_a_global_state_of_another_epoch_begins_there(corpus: Path) -> None:
-    dataset = new(corpus, 1, 2, partition="global")
+def test_a_global_state_of_another_epoch_begins_there(corpus_path: Path) -> None:
+    dataset = new(corpus_path, 1, 2, partition="global")
     dataset.set_epoch(2)
     expected = keys(dataset)
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
     dataset.set_epoch(2)
     iter(loader)
     state = dataset.state_dict()  # before the first minibatch
-    again = new(corpus, 1, 2, partition="global")
+    again = new(corpus_path, 1, 2, partition="global")
     again.load_state_dict(json.loads(json.dumps(state)))
     assert keys(DataLoader(again, batch_size=None, num_workers=1)) == expected
 
 
-def test_merged_minibatches_resume_on_as_many_ranks_only(corpus: Path) -> None:
-    state = new(corpus, 0, 2, partition="global", remainder="merge").state_dict()
+def test_merged_minibatches_resume_on_as_many_ranks_only(corpus_path: Path) -> None:
+    state = new(corpus_path, 0, 2, partition="global", remainder="merge").state_dict()
     with pytest.raises(CheckpointError, match="world_size: saved 2, here 3"):
-        new(corpus, 0, 3, partition="global", remainder="merge").load_state_dict(state)
+        new(corpus_path, 0, 3, partition="global", remainder="merge").load_state_dict(state)
 
 
 # -- defaults and warnings ---------------------------------------------------------------------------------------------
 
 
-def test_ranks_without_a_named_partition_have_as_many_minibatches_each(corpus: Path) -> None:
+def test_ranks_without_a_named_partition_have_as_many_minibatches_each(corpus_path: Path) -> None:
     counts = [
-        len(keys(MinibatchDataset(builders.make(corpus, max_sweeps=1), 20, rank=rank, world_size=4)))
+        len(keys(MinibatchDataset(builders.source_of(corpus_path, max_sweeps=1), 20, rank=rank, world_size=4)))
         for rank in range(4)
     ]
     assert len(set(counts)) == 1
-    assert new(corpus, 0, 4).partition == "global" and new(corpus).partition == "cntk"
+    assert new(corpus_path, 0, 4).partition == "global" and new(corpus_path).partition == "cntk"
 
 
 @pytest.mark.parametrize("partition", ["cntk", "balanced", "global"])
-def test_a_state_decides_the_partition_that_is_not_named(corpus: Path, partition: Any) -> None:
-    dataset = new(corpus, 1, 2, partition=partition)
+def test_a_state_decides_the_partition_that_is_not_named(corpus_path: Path, partition: Any) -> None:
+    dataset = new(corpus_path, 1, 2, partition=partition)
     running = iter(dataset)
     next(running)
     state = dataset.state_dict()
-    again = new(corpus, 1, 2)
+    again = new(corpus_path, 1, 2)
     again.load_state_dict(state)
     assert again.partition == partition
     assert keys(again) == keys(running)
-    other = new(corpus, 0, 2)
+    other = new(corpus_path, 0, 2)
     with pytest.raises(CheckpointError, match="minibatch_size"):
         MinibatchDataset(other.source, 30, rank=0, world_size=2).load_state_dict(state)
     assert other.partition == "global"
@@ -321,14 +321,14 @@ def test_a_state_decides_the_partition_that_is_not_named(corpus: Path, partition
     ],
 )  # fmt: skip
 def test_warns_once_of_ranks_without_data_or_in_different_steps(
-    corpus: Path,
+    corpus_path: Path,
     caplog: pytest.LogCaptureFixture,
     options: dict[str, Any],
     size: int,
     world_size: int,
     words: list[str],
 ) -> None:
-    source = builders.make(corpus, 300, max_sweeps=1)
+    source = builders.source_of(corpus_path, 300, max_sweeps=1)
     dataset = MinibatchDataset(source, size, rank=0, world_size=world_size, **options)
     for _ in range(2):
         next(iter(dataset))
@@ -336,8 +336,8 @@ def test_warns_once_of_ranks_without_data_or_in_different_steps(
     assert all(word in caplog.text for word in words)
 
 
-def test_a_deal_by_chunk_in_file_order_fails_in_the_constructor(corpus: Path) -> None:
-    source = builders.make(corpus, randomize=False, max_sweeps=1)
+def test_a_deal_by_chunk_in_file_order_fails_in_the_constructor(corpus_path: Path) -> None:
+    source = builders.source_of(corpus_path, randomize=False, max_sweeps=1)
     with pytest.raises(ConfigError, match="deal='chunk' needs a randomized order"):
         MinibatchDataset(source, 16, partition="global", deal="chunk", rank=0, world_size=2)
 
@@ -347,12 +347,12 @@ def test_a_deal_by_chunk_in_file_order_fails_in_the_constructor(corpus: Path) ->
 AGREEMENT = Path(__file__).with_name("torch_agreement.py")
 
 
-def agree(corpus: Path, *ranks: dict[str, Any]) -> list[str]:
+def agree(corpus_path: Path, *ranks: dict[str, Any]) -> list[str]:
     """Run a job in which each rank makes its data set as told, and return what each printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    calls = ([address, rank, len(ranks), corpus, json.dumps(told)] for rank, told in enumerate(ranks))
+    calls = ([address, rank, len(ranks), corpus_path, json.dumps(told)] for rank, told in enumerate(ranks))
     ended = run_together(AGREEMENT, *calls)
     assert [rank.status for rank in ended] == [0] * len(ranks)
     return [rank.printed for rank in ended]
@@ -374,21 +374,21 @@ def agree(corpus: Path, *ranks: dict[str, Any]) -> list[str]:
         pytest.param({"chunk_size": 300}, {"chunk_size": 200}, "order: ", marks=pytest.mark.thorough),
     ],
 )
-def test_ranks_that_disagree_are_refused(corpus: Path, first: Any, second: Any, difference: str) -> None:
-    printed = agree(corpus, first, second)
+def test_ranks_that_disagree_are_refused(corpus_path: Path, first: Any, second: Any, difference: str) -> None:
+    printed = agree(corpus_path, first, second)
     (refusal,) = [text for text in printed if text]
     assert f"the ranks disagree, so they would not share the data: {difference}" in refusal
 
 
-def test_ranks_that_agree_or_do_not_read_are_not_refused(corpus: Path) -> None:
-    assert agree(corpus, {"steps": 3}, {"steps": 3, "workers": 1}) == ["", ""]
-    assert agree(corpus, {"seed": 1}, {"reads": False}) == ["", ""]
+def test_ranks_that_agree_or_do_not_read_are_not_refused(corpus_path: Path) -> None:
+    assert agree(corpus_path, {"steps": 3}, {"steps": 3, "workers": 1}) == ["", ""]
+    assert agree(corpus_path, {"seed": 1}, {"reads": False}) == ["", ""]
 
 
-def test_ranks_with_other_files_are_warned(corpus: Path, tmp_path: Path) -> None:
+def test_ranks_with_other_files_are_warned(corpus_path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.ctf"
-    other.write_bytes(corpus.read_bytes())
-    printed = agree(corpus, {"path": str(corpus)}, {"path": str(other)})
+    other.write_bytes(corpus_path.read_bytes())
+    printed = agree(corpus_path, {"path": str(corpus_path)}, {"path": str(other)})
     (warning,) = [text for text in printed if text]
     assert "ranks that share the data need the same corpus" in warning
     assert "reads other.ctf" in warning
@@ -398,13 +398,13 @@ def test_ranks_with_other_files_are_warned(corpus: Path, tmp_path: Path) -> None
 
 
 def run(
-    corpus: Path, checkpoint: Path, partition: str, kind: str, steps: int, world_size: int = 2
+    corpus_path: Path, checkpoint: Path, partition: str, kind: str, steps: int, world_size: int = 2
 ) -> list[list[list[int]]]:
     """Run a job of some processes, and return the keys of the minibatches of each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    arguments = [corpus, checkpoint, partition, kind, steps]
+    arguments = [corpus_path, checkpoint, partition, kind, steps]
     calls = ([address, rank, world_size, *arguments] for rank in range(world_size))
     ended = run_together(JOB, *calls)
     assert [rank.status for rank in ended] == [-signal.SIGKILL if steps else 0] * world_size
@@ -413,20 +413,22 @@ def run(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("partition", "kind"), [("cntk", "workers"), ("balanced", "stateful")])
-def test_a_killed_job_resumes_from_one_checkpoint(corpus: Path, tmp_path: Path, partition: Any, kind: str) -> None:
+def test_a_killed_job_resumes_from_one_checkpoint(corpus_path: Path, tmp_path: Path, partition: Any, kind: str) -> None:
     pytest.importorskip("torchdata", reason="torchdata is not installed")
-    shares = [new(corpus, rank, 2, partition=partition) for rank in range(2)]
+    shares = [new(corpus_path, rank, 2, partition=partition) for rank in range(2)]
     undisturbed = [keys(DataLoader(share, batch_size=None, num_workers=2)) for share in shares]
-    before = run(corpus, tmp_path / "checkpoint", partition, kind, 3)
-    after = run(corpus, tmp_path / "checkpoint", partition, kind, 0)
+    before = run(corpus_path, tmp_path / "checkpoint", partition, kind, 3)
+    after = run(corpus_path, tmp_path / "checkpoint", partition, kind, 0)
     assert [first + second for first, second in zip(before, after, strict=True)] == undisturbed
 
 
 @pytest.mark.parametrize("partition", ["global", pytest.param("lanes", marks=pytest.mark.thorough)])
-def test_a_killed_job_resumes_with_another_number_of_processes(corpus: Path, tmp_path: Path, partition: str) -> None:
+def test_a_killed_job_resumes_with_another_number_of_processes(
+    corpus_path: Path, tmp_path: Path, partition: str
+) -> None:
     pytest.importorskip("torchdata", reason="torchdata is not installed")
-    before = run(corpus, tmp_path / "checkpoint", partition, "workers", 3, world_size=2)
-    after = run(corpus, tmp_path / "checkpoint", partition, "none", 0, world_size=4 if partition == "lanes" else 3)
+    before = run(corpus_path, tmp_path / "checkpoint", partition, "workers", 3, world_size=2)
+    after = run(corpus_path, tmp_path / "checkpoint", partition, "none", 0, world_size=4 if partition == "lanes" else 3)
     steps = [*zip(*before, strict=True), *zip(*after, strict=True)]
-    whole = keys(new(corpus, 0, 1, partition="global", lanes=8) if partition == "lanes" else new(corpus))
+    whole = keys(new(corpus_path, 0, 1, partition="global", lanes=8) if partition == "lanes" else new(corpus_path))
     assert [sorted(itertools.chain(*step)) for step in steps] == [sorted(step) for step in whole]

@@ -21,7 +21,7 @@ AXES: dict[str, Any] = {"divide": ["dp"], "share": ["tp"], "split": ["cp"]}
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("meshes") / "a.ctf"
     path.write_text("".join(f"{key} |x {key}.{step}\n" for key in range(60) for step in range(1 + key % 5)))
     return path
@@ -48,12 +48,12 @@ def test_a_device_mesh_of_pytorch_has_the_same_place() -> None:
             torch.distributed.destroy_process_group()
 
 
-def test_ranks_of_a_mesh_share_and_split_the_rows_of_one_rank(corpus: Path) -> None:
+def test_ranks_of_a_mesh_share_and_split_the_rows_of_one_rank(corpus_path: Path) -> None:
     for dp in range(2):
-        whole = [*new(corpus, layout="rows", rank=dp, world_size=2)]
+        whole = [*new(corpus_path, layout="rows", rank=dp, world_size=2)]
         assert len(whole) > 3
         for tp in range(2):
-            parts = zip(*(new(corpus, layout="rows", mesh=place(dp, cp, tp)) for cp in range(2)), strict=True)
+            parts = zip(*(new(corpus_path, layout="rows", mesh=place(dp, cp, tp)) for cp in range(2)), strict=True)
             for rows, (head, middle) in zip(whole, parts, strict=True):
                 for name in ("x", "segment_ids", "position_ids"):
                     # Of 4 slices, rank 0 has the first and the last.
@@ -85,22 +85,22 @@ def test_wrong_names_of_a_mesh_are_errors(names: Any, message: str) -> None:
         ({"layout": "rows", "minibatch_size": Budget(rows=4, row_length=10, pool=30)}, "a multiple of 4"),
     ],
 )
-def test_a_mesh_that_does_not_fit_is_an_error(corpus: Path, options: Any, message: str) -> None:
+def test_a_mesh_that_does_not_fit_is_an_error(corpus_path: Path, options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        new(corpus, mesh=place(0, 0, 0), **options)
+        new(corpus_path, mesh=place(0, 0, 0), **options)
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_one_saved_state_loads_on_any_number_of_ranks(corpus: Path, tmp_path: Path) -> None:
-    expected = [sorted(one.keys_of_sequences.tolist()) for one in new(corpus, rank=0, world_size=1)]
-    ranks = [new(corpus, rank=rank, world_size=4) for rank in range(4)]
+def test_one_saved_state_loads_on_any_number_of_ranks(corpus_path: Path, tmp_path: Path) -> None:
+    expected = [sorted(one.keys_of_sequences.tolist()) for one in new(corpus_path, rank=0, world_size=1)]
+    ranks = [new(corpus_path, rank=rank, world_size=4) for rank in range(4)]
     for _, *_minibatches in zip(range(2), *ranks, strict=False):
         pass
     states = {JobState(rank).state_dict()["data"] for rank in ranks}
     assert len(states) == 1
     dcp.save({"data": JobState(ranks[3])}, checkpoint_id=tmp_path / "step2", no_dist=True)
     for count in (1, 2, 3, 5):
-        again = [new(corpus, rank=rank, world_size=count) for rank in range(count)]
+        again = [new(corpus_path, rank=rank, world_size=count) for rank in range(count)]
         for rank in again:
             dcp.load({"data": JobState(rank)}, checkpoint_id=tmp_path / "step2", no_dist=True)
         found = [
@@ -124,9 +124,11 @@ def rows_in_mesh(path: Path, second: str, kind: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("second", "kind"), [("tp", "share"), ("cp", "split")])
-def test_processes_in_a_mesh_read_the_rows_of_one_rank(corpus: Path, second: str, kind: str, tmp_path: Path) -> None:
-    whole = [[*new(corpus, layout="rows", rank=dp, world_size=2)] for dp in range(2)]
-    answers = in_ranks(tmp_path, 4, rows_in_mesh, corpus, second, kind)
+def test_processes_in_a_mesh_read_the_rows_of_one_rank(
+    corpus_path: Path, second: str, kind: str, tmp_path: Path
+) -> None:
+    whole = [[*new(corpus_path, layout="rows", rank=dp, world_size=2)] for dp in range(2)]
+    answers = in_ranks(tmp_path, 4, rows_in_mesh, corpus_path, second, kind)
     assert answers == answers[:1] * 4 and len(answers[0]) == len(whole[0])
     for number, ranks in enumerate(answers[0]):
         for rank, found in enumerate(ranks):
@@ -154,8 +156,8 @@ def keys_after(path: Path, folder: Path) -> list[Any]:
     return [sorted(key for share in of_all_ranks(one.keys_of_sequences.tolist()) for key in share) for one in dataset]
 
 
-def test_the_state_that_four_processes_save_loads_on_other_numbers(corpus: Path, tmp_path: Path) -> None:
-    expected = [sorted(one.keys_of_sequences.tolist()) for one in new(corpus, rank=0, world_size=1)]
-    in_ranks(tmp_path, 4, saved_after_two_steps, corpus, tmp_path / "step2")
+def test_the_state_that_four_processes_save_loads_on_other_numbers(corpus_path: Path, tmp_path: Path) -> None:
+    expected = [sorted(one.keys_of_sequences.tolist()) for one in new(corpus_path, rank=0, world_size=1)]
+    in_ranks(tmp_path, 4, saved_after_two_steps, corpus_path, tmp_path / "step2")
     for count in (1, 2, 3, 5):
-        assert in_ranks(tmp_path, count, keys_after, corpus, tmp_path / "step2") == [expected[2:]] * count
+        assert in_ranks(tmp_path, count, keys_after, corpus_path, tmp_path / "step2") == [expected[2:]] * count

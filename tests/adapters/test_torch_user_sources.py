@@ -61,7 +61,7 @@ WHOLE = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 def test_a_dict_of_an_input_map_becomes_tensors_by_its_keys(tmp_path: Any) -> None:
     (tmp_path / "a.ctf").write_bytes(builders.corpus_text([2, 1]))
-    source: MinibatchSource = builders.make(tmp_path / "a.ctf", randomize=False, max_sweeps=1)
+    source: MinibatchSource = builders.source_of(tmp_path / "a.ctf", randomize=False, max_sweeps=1)
     minibatch = source.next_minibatch(3, input_map={"features": source.streams.x, 7: source.streams.s})
     tensors = convert(minibatch, layout={"features": "padded", 7: "csr"})
     assert list(tensors) == ["features", 7] and tensors["features"].lengths.tolist() == [2, 1]

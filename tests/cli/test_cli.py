@@ -39,7 +39,7 @@ def in_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Callable[[str], str]:
+def written(tmp_path: Path) -> Callable[[str], str]:
     """Write a corpus and return its path."""
 
     def write(text: str) -> str:
@@ -55,9 +55,9 @@ def facts(printed: str) -> dict[str, str]:
 
 
 def test_inspect_prints_the_streams_and_sizes_of_a_corpus(
-    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus("7 |w 5:1 |x 1 0\n7 |w 2:1 9:2\n8 |w 0:1 |x 0 0\n")
+    path = written("7 |w 5:1 |x 1 0\n7 |w 2:1 9:2\n8 |w 0:1 |x 0 0\n")
     assert main(["inspect", path]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -91,9 +91,9 @@ def test_facts_are_aligned_in_one_column(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_inspect_counts_all_errors_and_prints_their_locations(
-    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus("|x 1 2 |y 1\n|x 3 four |x 3 4 |y 2\n|x five |x 5 6 |y 3\n")
+    path = written("|x 1 2 |y 1\n|x 3 four |x 3 4 |y 2\n|x five |x 5 6 |y 3\n")
     assert main(["inspect", path]) == 1
     printed = capsys.readouterr()
     assert facts(printed.out)["errors"] == "2 (bad number)"
@@ -109,9 +109,9 @@ def test_inspect_reads_the_streams_it_is_given(capsys: pytest.CaptureFixture[str
 
 
 def test_head_prints_the_first_sequences_with_their_ids(
-    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus(
+    path = written(
         "40 |words 5:1 |x 1 0.25\n40 |words 2:1 9:2.5\n30 |words |x 0 -3\n30 |words 1:1\n20 |x 0 0 |words 3:1\n"
     )
     assert main(["head", "-n", "2", path]) == 0
@@ -126,9 +126,9 @@ def test_head_prints_the_first_sequences_with_their_ids(
 
 
 def test_head_prints_the_sequences_before_a_wrong_line(
-    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus("|x 1\n|x a\n")
+    path = written("|x 1\n|x a\n")
     assert main(["head", "-n", "1", path]) == 0
     assert main(["head", "-n", "2", path]) == 1
     out, err = capsys.readouterr()
@@ -136,16 +136,16 @@ def test_head_prints_the_sequences_before_a_wrong_line(
 
 
 def test_head_of_a_short_corpus_prints_all_of_it(
-    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["head", corpus("|x 1\n|x 2\n")]) == 0
+    assert main(["head", written("|x 1\n|x 2\n")]) == 0
     assert capsys.readouterr().out.count("sequence") == 2
 
 
 def test_head_shortens_long_samples_and_prints_the_number_of_the_rest(
-    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus("|x " + " ".join(["12345"] * 1000) + "\n")
+    path = written("|x " + " ".join(["12345"] * 1000) + "\n")
     assert main(["head", path]) == 0
     line = capsys.readouterr().out.splitlines()[1]
     shown = line.count("12345")
@@ -162,17 +162,17 @@ def test_read_delivers_every_sequence_in_every_sweep(minibatch_size: int, capsys
 
 
 def test_read_stops_at_the_first_error_with_status_1(
-    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", corpus("|x 1 2\n|x 3 four\n")]) == 1
+    assert main(["bench", written("|x 1 2\n|x 3 four\n")]) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith("cntkio: corpus.ctf, line 2, column 6 ")
 
 
 def test_index_writes_a_cache_that_the_next_start_uses(
-    corpus: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus("|x 1\n|x 2\n")
+    path = written("|x 1\n|x 2\n")
     before = set(tmp_path.iterdir())
     assert main(["index", path]) == 0
     printed = facts(capsys.readouterr().out)
@@ -195,13 +195,13 @@ def test_index_counts_all_readers_of_a_configuration(
 
 
 def test_index_fails_where_no_cache_can_be_written(
-    corpus: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(path: Path, **_: bool) -> Any:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(index_cache, "written_whole", full)
-    assert main(["index", corpus("|x 1\n")]) == 1
+    assert main(["index", written("|x 1\n")]) == 1
     printed = capsys.readouterr()
     assert facts(printed.out)["cache"].startswith("none could be written: /")
     assert printed.out.count(".index: No space left on device") == 2
@@ -209,9 +209,9 @@ def test_index_fails_where_no_cache_can_be_written(
 
 @pytest.mark.parametrize("text", ["", "no pipe in here\n", "1 nor here\n"])
 def test_verbs_exit_with_1_for_files_that_are_not_a_corpus(
-    text: str, corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    text: str, written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus(text)
+    path = written(text)
     for verb in CORPUS_VERBS:
         assert main([verb, path]) == 1
         printed = capsys.readouterr()
@@ -397,9 +397,9 @@ def test_contradicting_streams_exit_with_2(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_stream_argument_is_dense_and_keeps_its_name_by_default(
-    stream: str, line: str, corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    stream: str, line: str, written: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus("|dense 1 |x 3:4 |a:b 2 |sparse 5\n")
+    path = written("|dense 1 |x 3:4 |a:b 2 |sparse 5\n")
     stream = stream.replace("long name:1:dense", "long name:1:dense:dense")
     assert main(["head", "--stream", stream, path]) == 0
     assert capsys.readouterr().out.splitlines()[1] == line

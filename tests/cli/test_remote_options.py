@@ -8,7 +8,7 @@ import pytest
 from cntkio import CTFDeserializer, Remote, StreamDef, StreamDefs, check, read_config
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
-from cntkio.formats import corpus as file_corpus
+from cntkio.formats import stored_text as file_corpus
 from cntkio.storage import block_cache
 from cntkio.storage.open_input import RemoteInput
 from cntkio.storage.remote import default_remote
@@ -19,7 +19,7 @@ VERBS = (["inspect"], ["head"], ["check"], ["plan"], ["bench"], ["index"], ["voc
 
 
 @pytest.fixture(autouse=True)
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stored_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.filesystem("memory").pipe(URL, b"1 |x 0:1 |# none\n2 |x 1:1 |# one\n")
     monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))

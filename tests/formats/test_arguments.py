@@ -28,7 +28,7 @@ from cntkio import (
     SvmlightDeserializer,
     write_htk_features,
 )
-from support.builders import corpus_text, make
+from support.builders import corpus_text, source_of
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))
 FEATURES = StreamDefs(f=StreamDef(scp="a.scp", shape=2))
@@ -167,7 +167,7 @@ def test_flags_of_a_source_are_true_or_false(name: str) -> None:
 def test_a_state_with_numpy_flags_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     path.write_bytes(corpus_text([1, 1, 1]))
-    with make(path, frame_mode=np.True_, randomize=np.False_) as source:
+    with source_of(path, frame_mode=np.True_, randomize=np.False_) as source:
         assert json.dumps(source.state_dict())
 
 

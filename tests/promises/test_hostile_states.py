@@ -28,7 +28,7 @@ from cntkio import (
     SplitRows,
     StreamDefs,
 )
-from support.builders import STREAMS, make
+from support.builders import STREAMS, source_of
 from support.interrupts import KINDS, plain, write_corpora
 from support.rounds import rounds
 
@@ -105,14 +105,14 @@ def test_a_hostile_value_is_refused_and_changes_nothing(name: str, corpora: Path
 
 @pytest.mark.parametrize("state", HOSTILE, ids=lambda state: f"{state!r:.20}")
 def test_rejects_states_that_are_not_dicts(state: Any, corpora: Path) -> None:
-    with make(corpora / "a.ctf") as source:
+    with source_of(corpora / "a.ctf") as source:
         for load in (source.load_state_dict, source.restore_from_checkpoint):
             with pytest.raises(CheckpointError):
                 load(state)
 
 
 def test_slots_of_a_state_allocate_nothing(corpora: Path) -> None:
-    with make(corpora / "a.ctf", truncation_length=2) as source:
+    with source_of(corpora / "a.ctf", truncation_length=2) as source:
         source.next_minibatch(8)
         state = source.state_dict()
         state["timeline"]["minibatch_size"] = 2**62
@@ -121,7 +121,7 @@ def test_slots_of_a_state_allocate_nothing(corpora: Path) -> None:
 
 
 def test_a_number_in_place_of_a_truth_value_is_refused(corpora: Path) -> None:
-    with make(corpora / "a.ctf") as source:
+    with source_of(corpora / "a.ctf") as source:
         state = source.state_dict()
         flags = [name for name, value in state["settings"].items() if isinstance(value, bool)]
         for name in flags:
@@ -158,8 +158,8 @@ def epoch(folder: Path) -> MinibatchSource:
     return source
 
 
-def of_rows(make: Callable[[Path], Any]) -> Callable[[Path], SplitRows]:
-    return lambda folder: SplitRows(make(folder), 4, rows=2, size=5)
+def of_rows(source_of: Callable[[Path], Any]) -> Callable[[Path], SplitRows]:
+    return lambda folder: SplitRows(source_of(folder), 4, rows=2, size=5)
 
 
 def by(partition: Partition, size: Any = 6) -> Callable[[Any], Any]:
@@ -274,7 +274,7 @@ def test_a_damaged_balanced_state_of_a_mixture_names_the_field(
 
 
 def test_the_running_count_of_a_state_is_at_most_its_position(corpora: Path) -> None:
-    with make(corpora / "a.ctf", randomize=False) as source:
+    with source_of(corpora / "a.ctf", randomize=False) as source:
         source.read(5, Partition(0, 2))
         state = source.state_dict()
         state["timeline"]["count"] = 2**63 - 1

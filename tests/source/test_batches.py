@@ -47,7 +47,7 @@ BUDGETS = [
 Found = list[tuple[list[int], bool]]
 
 
-def make(folder: Path, is_joined: bool = False, **options: Any) -> MinibatchSource:
+def source_in(folder: Path, is_joined: bool = False, **options: Any) -> MinibatchSource:
     lengths = np.random.default_rng(3).integers(1, 7, 60).tolist()
     x = [f"{key} |x {key} {step}\n" for key, length in enumerate(lengths) for step in range(length)]
     y = [f"{key} |y {key}\n" for key in range(0, 60, 2)]
@@ -77,10 +77,10 @@ def read_all(source: MinibatchSource, budget: Budget, partition: Partition) -> F
 def test_a_restored_source_continues_and_its_plan_agrees(
     module_folder: Path, budget: Budget, partition: Partition, is_joined: bool, at: int, memory: dict[str, Any]
 ) -> None:
-    with make(module_folder, is_joined) as source:
+    with source_in(module_folder, is_joined) as source:
         whole = read_all(source, budget, partition)
     at = min(at, len(whole) - 1)
-    with make(module_folder, is_joined, **memory) as source:
+    with source_in(module_folder, is_joined, **memory) as source:
         for _ in range(at):
             source.read(budget, partition)
         state = json.loads(json.dumps(source.state_dict()))
@@ -94,16 +94,16 @@ def test_a_restored_source_continues_and_its_plan_agrees(
         assert plan.state_at(at) == state
     assert read_all(copy, budget, partition) == whole[at:]
     copy.close()
-    with make(module_folder, is_joined) as source:
+    with source_in(module_folder, is_joined) as source:
         source.load_state_dict(state)
         assert read_all(source, budget, partition) == whole[at:]
-    with make(module_folder, is_joined) as source:
+    with source_in(module_folder, is_joined) as source:
         source.skip(at, budget, partition)
         assert read_all(source, budget, partition) == whole[at:]
 
 
 def test_minibatches_takes_a_budget(module_folder: Path) -> None:
-    with make(module_folder, max_sweeps=1) as source:
+    with source_in(module_folder, max_sweeps=1) as source:
         areas = [
             minibatch["x"].num_sequences * minibatch["x"].num_steps
             for minibatch in source.minibatches(Budget(padded=24))
@@ -113,7 +113,7 @@ def test_minibatches_takes_a_budget(module_folder: Path) -> None:
 
 def test_a_bare_position_goes_to_the_beginning_of_the_pool(module_folder: Path) -> None:
     budget = Budget(padded=24, pool=20)
-    with make(module_folder) as source:
+    with source_in(module_folder) as source:
         first = read_all(source, budget, Partition())[0]
         source.restore_from_checkpoint({"minibatchSourcePosition": 0})
         source.read(budget)
@@ -125,7 +125,7 @@ def test_a_bare_position_goes_to_the_beginning_of_the_pool(module_folder: Path) 
 
 def test_epochs_cut_the_last_pool_at_their_end(module_folder: Path) -> None:
     budget = Budget(padded=24, pool=10)
-    with make(module_folder, max_sweeps=2**64 - 1) as source:
+    with source_in(module_folder, max_sweeps=2**64 - 1) as source:
         keys = []
         for begin, end in itertools.pairwise([0, 50, 100, 150, source.num_samples]):
             source.begin_epoch(begin, end)
@@ -135,7 +135,10 @@ def test_epochs_cut_the_last_pool_at_their_end(module_folder: Path) -> None:
 
 
 def test_a_budget_is_refused_where_lengths_or_steps_do_not_fit(module_folder: Path) -> None:
-    with make(module_folder, truncation_length=4) as source, pytest.raises(ConfigError, match="fixed number of steps"):
+    with (
+        source_in(module_folder, truncation_length=4) as source,
+        pytest.raises(ConfigError, match="fixed number of steps"),
+    ):
         source.read(Budget(samples=8))
-    with make(module_folder) as source, pytest.raises(UnsupportedError, match="or a Budget"):
+    with source_in(module_folder) as source, pytest.raises(UnsupportedError, match="or a Budget"):
         source.read("8")  # type: ignore[arg-type]

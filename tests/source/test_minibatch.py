@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, MinibatchSourceFromData, StreamInformation, _core, read_ctf
 from cntkio.formats.table import Column
-from support.builders import corpus_text, make
+from support.builders import corpus_text, source_of
 from support.rounds import rounds
 
 
@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_minibatch_is_addressed_by_stream_and_by_name(path: Path) -> None:
-    with make(path, randomize=False) as source:
+    with source_of(path, randomize=False) as source:
         minibatch = source.next_minibatch(7)
         assert minibatch["x"] is minibatch[source.streams.x] is minibatch[source["x"]] is minibatch[source.streams["x"]]
         assert "x" in minibatch and source.streams.x in minibatch and "y" not in minibatch
@@ -37,7 +37,7 @@ def test_a_minibatch_is_a_mapping_of_names(path: Path) -> None:
     def names_of(**streams: Any) -> list[str]:
         return list(streams)
 
-    with make(path, randomize=False) as source:
+    with source_of(path, randomize=False) as source:
         minibatch = source.next_minibatch(7)
         x, s = minibatch["x"], minibatch["s"]
         assert isinstance(minibatch, Mapping)
@@ -49,7 +49,7 @@ def test_a_minibatch_is_a_mapping_of_names(path: Path) -> None:
 
 
 def test_a_minibatch_takes_descriptions_of_its_own_streams_alone(path: Path) -> None:
-    with make(path, randomize=False) as source:
+    with source_of(path, randomize=False) as source:
         minibatch = source.next_minibatch(7)
         own = source.streams.x
         equal = StreamInformation(own.name, own.stream_id, own.storage_format, own.dtype, own.shape)
@@ -63,14 +63,14 @@ def test_a_minibatch_takes_descriptions_of_its_own_streams_alone(path: Path) -> 
 
 
 def test_the_end_of_the_data_is_an_empty_mapping(path: Path) -> None:
-    with make(path, max_sweeps=1) as source:
+    with source_of(path, max_sweeps=1) as source:
         assert source.next_minibatch(1000)
         assert not source.next_minibatch(1000) and source.next_minibatch(1000) == {}
 
 
 def test_every_kind_of_minibatch_is_a_mapping_of_names(path: Path) -> None:
     minibatches = [read_ctf(path), MinibatchSourceFromData({"s": np.ones(3), "x": np.ones(3)}).next_minibatch(2)]
-    with make(path, truncation_length=2) as source:
+    with source_of(path, truncation_length=2) as source:
         minibatches.append(source.next_minibatch(4))
     for minibatch in minibatches:
         assert list(minibatch) == ["s", "x"] and dict(minibatch)["x"] is minibatch.get("x") is minibatch["x"]
@@ -78,7 +78,7 @@ def test_every_kind_of_minibatch_is_a_mapping_of_names(path: Path) -> None:
 
 
 def test_values_can_be_changed_in_place(path: Path) -> None:
-    with make(path, randomize=False) as source:
+    with source_of(path, randomize=False) as source:
         data = source.next_minibatch(7)["x"]
         expected = data.values / 2
         data.values /= 2

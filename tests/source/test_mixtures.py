@@ -55,7 +55,7 @@ def source(folder: Path, name: str, **options: Any) -> MinibatchSource:
     return MinibatchSource(CTFDeserializer(folder / name, STREAMS, chunk_size_in_bytes=50), **options)
 
 
-def make(folder: Path, weights: dict[str, float] = WEIGHTS, stop: Any = "forever") -> Mixture:
+def mixture_in(folder: Path, weights: dict[str, float] = WEIGHTS, stop: Any = "forever") -> Mixture:
     return Mixture({name: (source(folder, name), weight) for name, weight in weights.items()}, stop=stop)
 
 
@@ -70,7 +70,7 @@ def test_every_window_of_a_thousand_steps_has_the_exact_proportions(
     three_corpora: Path, weights: list[int], first: int
 ) -> None:
     parts = dict(zip("abc", weights, strict=False))
-    with make(three_corpora, parts) as mixture:
+    with mixture_in(three_corpora, parts) as mixture:
         names = [mixture.part_of(step) for step in range(first + 1000)]
     counts = Counter(names[first:])
     assert all(abs(counts[name] - Fraction(1000 * weight, sum(weights))) < 1 for name, weight in parts.items())
@@ -80,7 +80,7 @@ def test_every_window_of_a_thousand_steps_has_the_exact_proportions(
 
 
 def test_minibatches_are_those_of_the_parts_in_their_own_order(three_corpora: Path) -> None:
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         found = read(mixture, 60)
         assert [name for name, _ in found] == [mixture.part_of(step) for step in range(60)]
     for name in "abc":
@@ -150,14 +150,14 @@ def test_tables_by_step_are_those_of_the_twin_on_any_ranks(
 
 @pytest.mark.parametrize("partition", [Partition(), BalancedPartition(1, 2), GlobalPartition(0, 2)])
 def test_a_mixture_resumes_exactly(three_corpora: Path, partition: Partition) -> None:
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         whole = read(mixture, 50, POOLED, partition)
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         read(mixture, 17, POOLED, partition)
         state = json.loads(json.dumps(mixture.state_dict()))
         with pickle.loads(pickle.dumps(mixture)) as copy:
             assert read(copy, 33, POOLED, partition) == whole[17:]
-    with make(three_corpora, {"a": 1, "b": 1, "c": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1, "c": 1}) as mixture:
         mixture.load_state_dict(state)
         assert mixture.state_dict() == state
         assert read(mixture, 33, POOLED, partition) == whole[17:]
@@ -165,7 +165,7 @@ def test_a_mixture_resumes_exactly(three_corpora: Path, partition: Partition) ->
 
 @pytest.mark.parametrize(("stop", "finished"), [("first", 1), ("all", 3)])
 def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(three_corpora: Path, stop: str, finished: int) -> None:
-    with make(three_corpora, stop=stop) as mixture:
+    with mixture_in(three_corpora, stop=stop) as mixture:
         found = read(mixture, 10_000)
         assert mixture.has_ended and mixture.read(POOLED) is None
         num_sweeps = mixture.state_dict()["timeline"]["num_sweeps"]
@@ -188,7 +188,7 @@ def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(three_corpora: Pat
     ],
 )
 def test_the_plan_of_a_mixture_agrees_with_its_minibatches(three_corpora: Path, stop: str, first: int) -> None:
-    with make(three_corpora, stop=stop) as mixture:
+    with mixture_in(three_corpora, stop=stop) as mixture:
         read(mixture, first)
         plan = mixture.plan(POOLED)
         steps = plan.steps(100)
@@ -207,23 +207,23 @@ def test_the_plan_of_a_mixture_agrees_with_its_minibatches(three_corpora: Path, 
 
 @pytest.mark.parametrize("partition", [BalancedPartition, GlobalPartition])
 def test_workers_take_steps_in_turn_and_resume_in_any_number(three_corpora: Path, partition: Any) -> None:
-    with make(three_corpora, stop="all") as mixture:
+    with mixture_in(three_corpora, stop="all") as mixture:
         whole = read(mixture, 10_000, POOLED, partition(1, 2))
     of_workers, states = [], []
     for worker in range(3):
-        with make(three_corpora, stop="all") as mixture:
+        with mixture_in(three_corpora, stop="all") as mixture:
             found = read(mixture, 4, POOLED, partition(1, 2, worker=worker, num_workers=3))
             states.append(json.loads(json.dumps(mixture.state_dict())))
             of_workers.append(found + read(mixture, 10_000, POOLED, partition(1, 2, worker=worker, num_workers=3)))
             assert not read(mixture, 1, POOLED, partition(1, 2, worker=worker, num_workers=3))
     assert [of_workers[step % 3][step // 3] for step in range(len(whole))] == whole
     for worker, state in enumerate(states):
-        with make(three_corpora, stop="all") as mixture:
+        with mixture_in(three_corpora, stop="all") as mixture:
             mixture.load_state_dict(state)
             found = read(mixture, 10_000, POOLED, partition(1, 2, worker=worker, num_workers=3))
             assert found == of_workers[worker][4:]
         if partition is GlobalPartition:
-            with make(three_corpora, stop="all") as mixture:
+            with mixture_in(three_corpora, stop="all") as mixture:
                 mixture.load_state_dict({**state, "timeline": of_any_worker(state["timeline"])})
                 assert read(mixture, 10_000, POOLED, partition(1, 2)) == whole[3 * 3 + worker + 1 :]
 
@@ -293,7 +293,7 @@ def test_parts_may_have_their_streams_in_another_order(kind: Any) -> None:
 
 
 def test_weights_change_from_a_step_on(three_corpora: Path) -> None:
-    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1}) as mixture:
         read(mixture, 7)
         mixture.set_weights({"a": 1, "b": 999})
         state = json.loads(json.dumps(mixture.state_dict()))
@@ -301,7 +301,7 @@ def test_weights_change_from_a_step_on(three_corpora: Path) -> None:
         assert Counter(names) == {"a": 1, "b": 999}
         following = read(mixture, 20)
         assert [name for name, _ in following] == names[:20]
-    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1}) as mixture:
         mixture.load_state_dict(state)
         assert read(mixture, 20) == following
         assert [mixture.part_of(step) for step in range(7)] == list("abababa")
@@ -331,7 +331,7 @@ def test_an_impossible_mixture_is_refused(three_corpora: Path) -> None:
 
 
 def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(three_corpora: Path) -> None:
-    with make(three_corpora) as mixture, make(three_corpora, {"a": 1, "b": 1}) as other:
+    with mixture_in(three_corpora) as mixture, mixture_in(three_corpora, {"a": 1, "b": 1}) as other:
         read(mixture, 5)
         state = mixture.state_dict()
         timeline = state["timeline"]
@@ -362,9 +362,9 @@ def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(three_corpora
 def test_a_read_that_is_interrupted_after_it_delivered_counts(
     three_corpora: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with make(three_corpora) as whole:
+    with mixture_in(three_corpora) as whole:
         expected = read(whole, 12)
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         read(mixture, 4)
         state = mixture.state_dict()
         source = mixture.sources[mixture.part_of(4)]
@@ -392,6 +392,6 @@ def test_a_read_that_is_interrupted_after_it_delivered_counts(
 def test_only_minibatches_of_mixtures_name_their_source(three_corpora: Path) -> None:
     with source(three_corpora, "a") as alone, pytest.raises(ConfigError, match="does not come from a Mixture"):
         alone.next_minibatch(5).source_of_sequences  # noqa: B018
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         minibatch = pickle.loads(pickle.dumps(mixture.read(POOLED)))
         assert minibatch.source_of_sequences.tolist() == ["a"] * minibatch.num_sequences

@@ -22,7 +22,7 @@ from cntkio import (
     convert,
 )
 from cntkio.formats import htk
-from support.builders import STREAMS, corpus_text, make, rest, send_rest, take_in_turn
+from support.builders import STREAMS, corpus_text, rest, send_rest, source_of, take_in_turn
 
 
 @pytest.fixture
@@ -86,11 +86,11 @@ def test_a_closed_source_holds_no_data(is_in_turn: bool, path: Path, request: py
 def test_a_text_gives_the_same_minibatches(
     path: Path, randomize: bool, num_threads: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with make(path, max_sweeps=3, randomize=randomize) as source:
+    with source_of(path, max_sweeps=3, randomize=randomize) as source:
         together = rest(source, 7)
     request.getfixturevalue("in_turn")
     monkeypatch.setenv("CNTKIO_NUM_THREADS", str(num_threads))
-    with make(path, max_sweeps=3, randomize=randomize) as source:
+    with source_of(path, max_sweeps=3, randomize=randomize) as source:
         assert rest(source, 7) == together
 
 
@@ -108,7 +108,7 @@ def test_joined_corpora_give_the_same_minibatches(
 
 @pytest.mark.usefixtures("in_turn")
 def test_packing_pauses_while_the_caller_works_and_then_goes_on(path: Path) -> None:
-    with make(path, max_sweeps=1, randomize=False) as source:
+    with source_of(path, max_sweeps=1, randomize=False) as source:
         seen = []
         for number, minibatch in enumerate(source.minibatches(7)):
             seen += minibatch.keys_of_sequences.tolist()
@@ -140,7 +140,7 @@ def test_a_file_that_changes_is_an_error_of_the_minibatches_after_it(tmp_path: P
 @pytest.mark.usefixtures("in_turn")
 def test_a_child_process_and_its_parent_both_continue(path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    with make(path, max_sweeps=2) as source:
+    with source_of(path, max_sweeps=2) as source:
         for _ in range(30):
             source.next_minibatch(11)
         receiver, sender = context.Pipe(duplex=False)
@@ -154,7 +154,7 @@ def test_a_child_process_and_its_parent_both_continue(path: Path) -> None:
 @pytest.mark.usefixtures("in_turn")
 def test_a_source_that_nobody_uses_any_more_ends_its_threads(path: Path) -> None:
     before = set(threading.enumerate())
-    source = make(path)
+    source = source_of(path)
     for _ in range(20):
         source.next_minibatch(11)
     del source

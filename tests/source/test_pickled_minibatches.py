@@ -24,7 +24,7 @@ from cntkio import (
 )
 from cntkio.convert import corpus_chunks
 from cntkio.formats import htk, mlf
-from support.builders import STREAMS, corpus_text, make
+from support.builders import STREAMS, corpus_text, source_of
 
 LENGTHS = [1 + key * 5 % 7 for key in range(40)]
 
@@ -76,7 +76,7 @@ class _Squares(UserDeserializer):
 
 
 def exhausted(folder: Path) -> Any:
-    with make(text(folder), max_sweeps=1) as source:
+    with source_of(text(folder), max_sweeps=1) as source:
         source.next_minibatch(10**6)
         return source.next_minibatch(10**6)
 
@@ -92,8 +92,8 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
     "chunks": lambda folder: corpus_chunks(CTFDeserializer(text(folder), STREAMS, chunk_size_in_bytes=200))[1:3].read(),
     "class ids": lambda folder: read_ctf(words(folder), ids=["w"]),
     "comments": lambda folder: read_ctf(words(folder), comments=True),
-    "random": lambda folder: first_of(make(text(folder))),
-    "in order": lambda folder: first_of(make(text(folder), randomize=False)),
+    "random": lambda folder: first_of(source_of(text(folder))),
+    "in order": lambda folder: first_of(source_of(text(folder), randomize=False)),
     "truncated": lambda folder: of_speech(folder, truncation_length=3),
     "joined": lambda folder: first_of(
         MinibatchSource([CTFDeserializer(text(folder), STREAMS), labels(folder)], randomize=False)
@@ -161,7 +161,7 @@ def test_a_copied_minibatch_is_the_same(minibatch: Any, way: Callable[[Any], Any
 def test_a_pickle_does_not_hold_the_rest_of_the_corpus(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     path.write_bytes(corpus_text([1] * 20_000))
-    with make(path, chunk_size_in_bytes=1 << 20) as source:
+    with source_of(path, chunk_size_in_bytes=1 << 20) as source:
         assert len(pickle.dumps(source.next_minibatch(10))) < 3000
 
 
@@ -186,7 +186,7 @@ def test_vocabularies_stay_in_a_pickle(tmp_path: Path) -> None:
 
 
 def _send(path: Path, queue: Any) -> None:
-    with make(path, randomize=False, max_sweeps=1) as source:
+    with source_of(path, randomize=False, max_sweeps=1) as source:
         for minibatch in source.minibatches(30):
             queue.put(minibatch)
     queue.put(None)
@@ -200,7 +200,7 @@ def test_minibatches_go_through_a_queue_between_processes(tmp_path: Path, method
     process.start()
     received = list(iter(lambda: queue.get(timeout=120), None))
     process.join(120)
-    with make(path, randomize=False, max_sweeps=1) as source:
+    with source_of(path, randomize=False, max_sweeps=1) as source:
         expected = list(source.minibatches(30))
     assert process.exitcode == 0 and len(received) == len(expected)
     for one, other in zip(expected, received, strict=True):

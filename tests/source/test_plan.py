@@ -29,7 +29,7 @@ from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.timeline import Timeline
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.builders import STREAMS, corpus_text, make, shown
+from support.builders import STREAMS, corpus_text, shown, source_of
 from support.interrupts import KINDS, plain, write_corpora
 from support.rounds import rounds
 
@@ -109,7 +109,7 @@ def open_any(folder: Path, kind: str, lengths: list[int], **options: Any) -> Min
     """Open a source of a kind over sequences of these lengths, in small chunks."""
     (folder / "a.ctf").write_bytes(corpus_text(lengths))
     if kind == "text":
-        return make(folder / "a.ctf", 100, **options)
+        return source_of(folder / "a.ctf", 100, **options)
     if kind == "joined":
         lines = [b"%d |y %d\n" % (key, key) * length for key, length in enumerate([*lengths, 1]) if key % 2 == 0]
         (folder / "b.ctf").write_bytes(b"".join(lines))
@@ -166,7 +166,7 @@ def test_any_settings_partition_and_sizes_that_change_are_planned(
 
 
 def test_a_plan_from_here_continues_after_reads_of_other_sizes(corpora: Path) -> None:
-    with make(corpora / "a.ctf", max_sweeps=2, truncation_length=2) as source:
+    with source_of(corpora / "a.ctf", max_sweeps=2, truncation_length=2) as source:
         for size in (4, 8, 8, 6):
             source.next_minibatch(size)
         plan = source.plan(6, from_here=True)
@@ -175,7 +175,7 @@ def test_a_plan_from_here_continues_after_reads_of_other_sizes(corpora: Path) ->
 
 
 def test_a_plan_has_the_truncation_of_the_epoch(corpora: Path) -> None:
-    with make(corpora / "a.ctf", truncation_length=5) as source:
+    with source_of(corpora / "a.ctf", truncation_length=5) as source:
         source.begin_epoch(0, source.num_samples, truncation_length=2)
         plan = source.plan(6)
         for step in range(10):
@@ -184,7 +184,7 @@ def test_a_plan_has_the_truncation_of_the_epoch(corpora: Path) -> None:
 
 
 def test_skipped_steps_are_not_delivered(corpora: Path) -> None:
-    with make(corpora / "a.ctf", max_sweeps=2) as source, make(corpora / "a.ctf", max_sweeps=2) as other:
+    with source_of(corpora / "a.ctf", max_sweeps=2) as source, source_of(corpora / "a.ctf", max_sweeps=2) as other:
         for one in (source, other):
             one.next_minibatch(7)
         source.skip(3, 5)
@@ -213,7 +213,7 @@ def test_a_skip_of_a_million_steps_takes_few_calls(
 
     for name in ("read_several", "pass_over", "bookmark", "checkpoint", "go_back"):
         count(name)
-    with make(corpora / "a.ctf", **options) as source:
+    with source_of(corpora / "a.ctf", **options) as source:
         source.skip(1_000_000, 4, partition)
         assert source.get_checkpoint_state()["minibatchSourcePosition"] > 1_000_000
     assert num_calls["pass_over"] and sum(num_calls.values()) < 100
@@ -228,9 +228,9 @@ FAR_AWAY = {
     "state_at": lambda source: source.plan(7).state_at(2**40),
 }
 ENDLESS = {
-    "randomized": lambda path: make(path),
-    "in order": lambda path: make(path, randomize=False),
-    "truncated": lambda path: make(path, truncation_length=2),
+    "randomized": lambda path: source_of(path),
+    "in order": lambda path: source_of(path, randomize=False),
+    "truncated": lambda path: source_of(path, truncation_length=2),
     "mixture of sequences": lambda path: SequenceMixture({"a": (CTFDeserializer(path, STREAMS), 1)}, stop="forever"),
 }
 
@@ -247,7 +247,7 @@ def test_a_step_that_is_too_far_away_is_refused_at_once(name: str, kind: str, co
 
 @pytest.mark.parametrize("name", FAR_AWAY)
 def test_a_step_after_the_end_costs_only_the_sweeps(name: str, corpora: Path) -> None:
-    with make(corpora / "a.ctf", max_sweeps=3) as source:
+    with source_of(corpora / "a.ctf", max_sweeps=3) as source:
         if name in ("steps", "where"):
             assert 10 < len(source.plan(7).steps(2**40)) < 90 and len(source.plan(7).where(0, 2**40)) == 3
         else:
@@ -257,7 +257,7 @@ def test_a_step_after_the_end_costs_only_the_sweeps(name: str, corpora: Path) ->
 
 def test_sequences_of_one_length_are_skipped_by_arithmetic(corpora: Path) -> None:
     (corpora / "even.ctf").write_bytes(b"".join(b"%d |x %d %d |s %d:1\n" % (key, key, key, key) for key in range(30)))
-    with make(corpora / "even.ctf") as source:
+    with source_of(corpora / "even.ctf") as source:
         source.skip(2**40, 7)
         assert source.get_checkpoint_state() == {"minibatchSourcePosition": 7 * 2**40}
 
@@ -309,7 +309,7 @@ def test_origins_name_the_rows_of_each_file(corpora: Path) -> None:
 
 
 def test_a_plan_reads_nothing_and_leaves_the_source_in_place(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with make(corpora / "a.ctf", 200, max_sweeps=1, read_ahead_in_bytes=0) as source:
+    with source_of(corpora / "a.ctf", 200, max_sweeps=1, read_ahead_in_bytes=0) as source:
         source.next_minibatch(5)
         before = source.state_dict()
         with monkeypatch.context() as patch:
@@ -323,7 +323,7 @@ def test_a_plan_reads_nothing_and_leaves_the_source_in_place(corpora: Path, monk
 def test_impossible_plans_are_refused(corpora: Path) -> None:
     with KINDS["user-defined"].make(corpora) as source, pytest.raises(ConfigError, match="timeline='global'"):
         source.plan(5)
-    with make(corpora / "a.ctf", max_sweeps=1) as source:
+    with source_of(corpora / "a.ctf", max_sweeps=1) as source:
         for wrong in (-1, "3", 1.5):
             with pytest.raises(ConfigError, match="step is"):
                 source.plan(5).explain(wrong)  # type: ignore[arg-type]
@@ -334,7 +334,7 @@ def test_impossible_plans_are_refused(corpora: Path) -> None:
 
 
 def test_a_plan_from_here_stays_where_the_source_stood(corpora: Path) -> None:
-    with make(corpora / "a.ctf", max_sweeps=1) as source:
+    with source_of(corpora / "a.ctf", max_sweeps=1) as source:
         source.next_minibatch(7)
         plan = source.plan(5, from_here=True)
         expected = source.next_minibatch(5).keys_of_sequences.tolist()  # type: ignore[attr-defined]
@@ -349,14 +349,14 @@ def test_an_interrupt_in_the_middle_of_a_step_ends_the_walk(corpora: Path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(NoChunks, "take", interrupted)
-    with make(corpora / "a.ctf", max_sweeps=1) as source:
+    with source_of(corpora / "a.ctf", max_sweeps=1) as source:
         for walk in (lambda plan: plan.sweep(), lambda plan: plan.where(3), lambda plan: plan.explain(0)):
             with pytest.raises(KeyboardInterrupt):
                 walk(source.plan(1))
 
 
 def test_positions_outside_the_plan_are_refused(corpora: Path) -> None:
-    with make(corpora / "a.ctf", max_sweeps=1) as source:
+    with source_of(corpora / "a.ctf", max_sweeps=1) as source:
         source.next_minibatch(9)
         plan = source.plan(5, from_here=True)
         with pytest.raises(ConfigError, match="position is 3; expected at least 9, where the plan begins"):
@@ -442,7 +442,7 @@ def test_costs_and_components_of_a_plan_are_those_of_the_minibatches(tmp_path: P
     for name in ("a", "b"):
         (tmp_path / f"{name}.ctf").write_bytes(corpus_text([1, 3, 2, 2, 5, 1, 4]))
     for kind in (Mixture, SequenceMixture):
-        parts = {name: (make(tmp_path / f"{name}.ctf"), 3.0 if name == "a" else 1.0) for name in ("a", "b")}
+        parts = {name: (source_of(tmp_path / f"{name}.ctf"), 3.0 if name == "a" else 1.0) for name in ("a", "b")}
         size = Budget(samples=9, pool=6, balance="attention", cost=(2, 3))
         with kind(parts, stop="forever") as mixture:
             columns = mixture.plan(size).steps(20).columns()
@@ -466,8 +466,8 @@ def test_a_plan_of_few_steps_selects_few_steps(count: int, tmp_path: Path, monke
         return hand_over
 
     monkeypatch.setattr(Selector, "select", counted)
-    parts = {"a": (make(tmp_path / "a.ctf"), 1), "b": (make(tmp_path / "a.ctf"), 1)}
-    for made, num_parts in ((make(tmp_path / "a.ctf"), 1), (SequenceMixture(parts), 1), (Mixture(parts), 2)):
+    parts = {"a": (source_of(tmp_path / "a.ctf"), 1), "b": (source_of(tmp_path / "a.ctf"), 1)}
+    for made, num_parts in ((source_of(tmp_path / "a.ctf"), 1), (SequenceMixture(parts), 1), (Mixture(parts), 2)):
         with made as source:
             plan = source.plan(2)
             assert len(plan.steps(count)) == count
@@ -478,7 +478,7 @@ def test_a_plan_of_few_steps_selects_few_steps(count: int, tmp_path: Path, monke
 @pytest.mark.parametrize("num_sequences", [15, 16, 17, 32])
 def test_a_plan_may_end_between_steps_that_are_selected_together(tmp_path: Path, num_sequences: int) -> None:
     (tmp_path / "a.ctf").write_bytes(corpus_text([1] * num_sequences))
-    with make(tmp_path / "a.ctf", max_sweeps=1) as source:
+    with source_of(tmp_path / "a.ctf", max_sweeps=1) as source:
         # 16 steps of this size are selected together.
         plan = source.plan(Budget(samples=1 << 14, sequences=1))
         assert [len(plan.steps(most)) for most in (num_sequences, num_sequences + 1, 99)] == [num_sequences] * 3

@@ -65,7 +65,7 @@ def write(folder: Path, lengths: list[int], half: int) -> list[CTFDeserializer]:
 
 
 @contextlib.contextmanager
-def make(
+def source_of(
     deserializers: list[CTFDeserializer], is_mixed: bool, memory: dict[str, Any], num_threads: int = 2
 ) -> Iterator[MinibatchSource]:
     """Open a source with a number of threads."""
@@ -114,18 +114,18 @@ def test_minibatches_do_not_depend_on_threads_memory_states_or_ranks(
     states: list[Any] = []
     for index in range(count):
         partition = KINDS[kind](index, count)
-        with make(deserializers, is_mixed, memory[0], threads[0]) as source:
+        with source_of(deserializers, is_mixed, memory[0], threads[0]) as source:
             if kind == "cntk" and not is_mixed and index >= source.num_chunks:
                 return
             plan = source.plan(budget, partition).steps(1000)
             ranks.append(read_all(source, budget, partition, lengths))
         assert plan.num_sequences.tolist() == [len(keys) for keys, _ in ranks[-1]]
         at = data.draw(st.integers(0, len(ranks[-1])))
-        with make(deserializers, is_mixed, memory[1], threads[1]) as source:
+        with source_of(deserializers, is_mixed, memory[1], threads[1]) as source:
             for _ in range(at):
                 source.read(budget, partition)
             states.append(json.loads(json.dumps(source.state_dict())))
-        with make(deserializers, is_mixed, memory[2], threads[2]) as source:
+        with source_of(deserializers, is_mixed, memory[2], threads[2]) as source:
             source.load_state_dict(states[-1])
             assert read_all(source, budget, partition, lengths) == ranks[-1][at:]
     for keys, _ in (step for of_rank in ranks for step in of_rank):
@@ -159,7 +159,7 @@ def test_a_source_continues_in_a_new_process(tmp_path: Path) -> None:
     for is_mixed in (False, True):
         (tmp_path / str(is_mixed)).mkdir()
         deserializers = write(tmp_path / str(is_mixed), lengths, 20 if is_mixed else 40)
-        with make(deserializers, is_mixed, {}) as source:
+        with source_of(deserializers, is_mixed, {}) as source:
             rests.append(read_all(source, budget, Partition(), lengths)[5:])
         sources.append(opened(deserializers, is_mixed, {}))
         for _ in range(5):

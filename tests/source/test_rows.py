@@ -35,7 +35,7 @@ STREAMS = StreamDefs(
 )
 
 
-def make(folder: Path, lengths: list[int], **options: object) -> MinibatchSource:
+def source_in(folder: Path, lengths: list[int], **options: object) -> MinibatchSource:
     lines = [
         f"{key} |w {(key + at) % 50}:1 |x {key} {at}" + f" |y {key}" * (at == 0) + "\n"
         for key, length in enumerate(lengths)
@@ -54,7 +54,7 @@ def test_rows_hold_every_sample_of_a_budget_once(
     module_folder: Path, lengths: list[int], length: int, rows: int, pool: int, split: bool
 ) -> None:
     delivered = []
-    with make(module_folder, lengths) as source:
+    with source_in(module_folder, lengths) as source:
         for minibatch in source.minibatches(Budget(rows=rows, row_length=length, pool=pool)):
             found = packed(minibatch, length, rows=rows, split=split)
             keys = minibatch.keys_of_sequences.tolist()
@@ -86,7 +86,7 @@ def test_rows_hold_every_sample_of_a_budget_once(
 
 @pytest.mark.parametrize("split", [False, True])
 def test_ranks_that_share_rows_have_every_cell_once(module_folder: Path, split: bool) -> None:
-    with make(module_folder, [1 + key * 7 % 11 for key in range(40)]) as source:
+    with source_in(module_folder, [1 + key * 7 % 11 for key in range(40)]) as source:
         for minibatch in source.minibatches(Budget(rows=3, row_length=24, pool=20)):
             whole = packed(minibatch, 24, rows=3, split=split)
             for count in (1, 2, 3, 4, 6, 12):
@@ -107,7 +107,7 @@ def test_ranks_that_share_rows_have_every_cell_once(module_folder: Path, split: 
 
 @pytest.mark.parametrize("part", [(2, 2), (-1, 2), (0, 5), (0, 0), (0.5, 2), (0, True)])
 def test_parts_of_rows_that_are_impossible_are_errors(module_folder: Path, part: Any) -> None:
-    with make(module_folder, [3, 4]) as source:
+    with source_in(module_folder, [3, 4]) as source:
         minibatch = source.next_minibatch(7)
     with pytest.raises(ConfigError, match="part"):
         packed(minibatch, 24, part=part)
@@ -117,7 +117,7 @@ def test_balanced_ranks_have_rows_of_their_own(module_folder: Path) -> None:
     lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()
     counts = []
     for index in range(2):
-        with make(module_folder, lengths) as source:
+        with source_in(module_folder, lengths) as source:
             counts.append(0)
             while (
                 minibatch := source.read(Budget(rows=4, row_length=16, pool=50), BalancedPartition(index, 2))
@@ -131,10 +131,10 @@ def test_balanced_ranks_split_the_sequences_that_they_are_dealt(module_folder: P
     lengths = [1, 2, 3] * 20
     for index in range(2):
         partition = BalancedPartition(index, 2)
-        with make(module_folder, lengths) as source:
+        with source_in(module_folder, lengths) as source:
             minibatches = source.minibatches(8, partition=partition)
             expected = [cell for minibatch in minibatches for cell in minibatch["x"].values.tolist()]
-        with make(module_folder, lengths) as source:
+        with source_in(module_folder, lengths) as source:
             rows = list(SplitRows(source, 4, rows=2, size=8, partition=partition))
             cells = np.concatenate([of_one.values["x"].reshape(-1, 2) for of_one in rows])
             assert cells[: len(expected)].tolist() == expected
@@ -143,10 +143,10 @@ def test_balanced_ranks_split_the_sequences_that_they_are_dealt(module_folder: P
 def test_global_ranks_share_the_rows_of_a_single_reader(module_folder: Path) -> None:
     budget = Budget(rows=4, row_length=16, pool=50)
     lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()
-    with make(module_folder, lengths) as source:
+    with source_in(module_folder, lengths) as source:
         whole = [packed(minibatch, 16, rows=4) for minibatch in source.minibatches(budget)]
     for index in range(2):
-        with make(module_folder, lengths) as source:
+        with source_in(module_folder, lengths) as source:
             for rows in whole:
                 minibatch = source.read(budget, GlobalPartition(index, 2))
                 assert minibatch is not None
@@ -166,13 +166,13 @@ def test_split_rows_continue_sequences_across_minibatches_and_states(
     def split(source: MinibatchSource) -> SplitRows:
         return SplitRows(source, length, rows=rows, size=size)
 
-    with make(module_folder, lengths) as source:
+    with source_in(module_folder, lengths) as source:
         own = size or Budget(samples=rows * length, oversize="alone")
         expected = [
             (key, step) for minibatch in source.minibatches(own) for key, step in minibatch["x"].values.tolist()
         ]
     found, states = [], []
-    with make(module_folder, lengths) as source:
+    with source_in(module_folder, lengths) as source:
         reader = split(source)
         while (packed_rows := reader.read()) is not None:
             found.append(packed_rows)
@@ -190,7 +190,7 @@ def test_split_rows_continue_sequences_across_minibatches_and_states(
             positions = of_one.position_ids.reshape(-1)[begin:end]
             assert (np.diff(positions) == 1).all() and (is_filled.reshape(-1)[begin] or positions[0] == 0)
     at = min(at, len(states) - 1)
-    with make(module_folder, lengths) as source:
+    with source_in(module_folder, lengths) as source:
         reader = split(source)
         reader.load_state_dict(states[at])
         assert reader.state_dict() == states[at]
@@ -212,13 +212,13 @@ def test_global_ranks_share_split_rows_and_continue_in_any_number(
     def split(source: MinibatchSource, index: int, count: int) -> SplitRows:
         return SplitRows(source, length, rows=4, size=size, partition=GlobalPartition(index, count))
 
-    with make(module_folder, lengths) as source:
+    with source_in(module_folder, lengths) as source:
         whole = list(SplitRows(source, length, rows=4, size=size))
     state, step = None, 0
     for count in ranks:
         states = []
         for index in range(count):
-            with make(module_folder, lengths) as source:
+            with source_in(module_folder, lengths) as source:
                 rows = split(source, index, count)
                 if state is not None:
                     rows.load_state_dict(state)
@@ -243,12 +243,12 @@ def test_global_ranks_share_split_rows_and_continue_in_any_number(
 
 
 def test_global_ranks_of_split_rows_each_need_a_row(module_folder: Path) -> None:
-    with make(module_folder, [5, 7, 9]) as source, pytest.raises(ConfigError, match="a row for each partition"):
+    with source_in(module_folder, [5, 7, 9]) as source, pytest.raises(ConfigError, match="a row for each partition"):
         SplitRows(source, 4, rows=1, partition=GlobalPartition(0, 2))
 
 
 def test_a_state_of_split_rows_that_does_not_fit_is_refused(module_folder: Path) -> None:
-    with make(module_folder, [5, 7, 9]) as source:
+    with source_in(module_folder, [5, 7, 9]) as source:
         rows = SplitRows(source, 4, rows=1)
         rows.read()
         state = rows.state_dict()
@@ -282,7 +282,7 @@ def test_split_rows_stay_where_they_are_if_a_state_is_refused(module_folder: Pat
 
     # The second source reads the file of the first: a file that is written again under a source has changed.
     with (
-        make(module_folder, [5, 7, 9, 2, 6]) as source,
+        source_in(module_folder, [5, 7, 9, 2, 6]) as source,
         MinibatchSource(CTFDeserializer(module_folder / "a.ctf", STREAMS), max_sweeps=1) as other,
     ):
         rows, follower = new(source), new(other)
@@ -298,7 +298,7 @@ def test_split_rows_stay_where_they_are_if_a_state_is_refused(module_folder: Pat
 
 def test_too_many_cells_are_refused_from_the_numbers(module_folder: Path) -> None:
     most = "expected at most 268435456"
-    with make(module_folder, [5]) as source:
+    with source_in(module_folder, [5]) as source:
         with pytest.raises(ConfigError, match=f"2 rows of 268435456 have 536870912 cells; {most}"):
             SplitRows(source, 1 << 28, rows=2)
         with pytest.raises(ConfigError, match=f"length is 2147483648; {most}"):
@@ -373,7 +373,7 @@ def test_a_stream_that_fits_no_rows_is_named(module_folder: Path) -> None:
 
 
 def test_what_does_not_fit_rows_is_refused(module_folder: Path) -> None:
-    with make(module_folder, [5, 5, 5], randomize=False) as source:
+    with source_in(module_folder, [5, 5, 5], randomize=False) as source:
         minibatch = source.next_minibatch(100)
     for options, text in (
         ({"length": 4}, "a sequence has 5 samples, but a row has 4"),
@@ -389,7 +389,7 @@ def test_what_does_not_fit_rows_is_refused(module_folder: Path) -> None:
         with pytest.raises(ConfigError, match=text):
             packed(minibatch, **options)
     assert packed(minibatch, 4, split=True).cu_seqlens.tolist() == [0, 4, 5, 8, 10, 12, 15, 16]
-    with make(module_folder, [5], randomize=False) as source:
+    with source_in(module_folder, [5], randomize=False) as source:
         source.next_minibatch(100)
         with pytest.raises(ConfigError, match="minibatch is empty"):
             packed(source.next_minibatch(100), 4)

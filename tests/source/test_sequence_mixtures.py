@@ -43,7 +43,9 @@ def part(folder: Path, name: str, **options: Any) -> MinibatchSource:
     return MinibatchSource(CTFDeserializer(folder / name, STREAMS, chunk_size_in_bytes=50), **options)
 
 
-def make(folder: Path, weights: dict[str, float] = WEIGHTS, stop: Any = "forever", **options: Any) -> SequenceMixture:
+def mixture_in(
+    folder: Path, weights: dict[str, float] = WEIGHTS, stop: Any = "forever", **options: Any
+) -> SequenceMixture:
     return SequenceMixture(
         {name: (part(folder, name, **options), weight) for name, weight in weights.items()}, stop=stop
     )
@@ -62,14 +64,14 @@ def read(mixture: MinibatchSource, count: int, size: Any, partition: Any = None)
 
 @pytest.mark.parametrize("size", BUDGETS)
 def test_a_mixture_resumes_exactly_and_its_plan_agrees(three_corpora: Path, size: Any) -> None:
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         whole = read(mixture, 120, size)
-    with make(three_corpora, read_ahead_in_bytes=0) as mixture:
+    with mixture_in(three_corpora, read_ahead_in_bytes=0) as mixture:
         assert read(mixture, 17, size) == whole[:17]
         state = json.loads(json.dumps(mixture.state_dict()))
         with pickle.loads(pickle.dumps(mixture)) as copy:
             assert read(copy, 103, size) == whole[17:]
-    with make(three_corpora, keep_data_in_memory=True) as mixture:
+    with mixture_in(three_corpora, keep_data_in_memory=True) as mixture:
         mixture.load_state_dict(state)
         assert mixture.state_dict() == state
         plan = mixture.plan(size, from_here=True)
@@ -77,13 +79,13 @@ def test_a_mixture_resumes_exactly_and_its_plan_agrees(three_corpora: Path, size
         step = plan.explain(9)
         assert (step.keys.tolist(), step.end_of_sweep) == whole[26][1:]
         assert {Path(text.split(":")[0]).name for text in step.origins[0].places.texts()} == set(whole[26][0])
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         mixture.skip(17, size)
         assert read(mixture, 103, size) == whole[17:]
 
 
 def test_parts_keep_their_own_order(three_corpora: Path) -> None:
-    with make(three_corpora, randomization_seed=5) as mixture:
+    with mixture_in(three_corpora, randomization_seed=5) as mixture:
         found = read(mixture, 100, 20)
     for name in "abc":
         own = [key for sources, keys, _ in found for of_one, key in zip(sources, keys, strict=True) if of_one == name]
@@ -95,12 +97,12 @@ def test_parts_keep_their_own_order(three_corpora: Path) -> None:
 @pytest.mark.parametrize("stop", ["first", "all"])
 def test_ranks_share_the_minibatches_until_parts_have_ended(three_corpora: Path, stop: str) -> None:
     size = Budget(padded=24, pool=20)
-    with make(three_corpora, stop=stop) as mixture:
+    with mixture_in(three_corpora, stop=stop) as mixture:
         whole = read(mixture, 1000, size)
         assert mixture.has_ended and mixture.span == (0, sum(len(keys) for _, keys, _ in whole))
     ranks = []
     for index in range(2):
-        with make(three_corpora, stop=stop) as mixture:
+        with mixture_in(three_corpora, stop=stop) as mixture:
             ranks.append(read(mixture, 1000, size, GlobalPartition(index, 2)))
     assert len(ranks[0]) == len(ranks[1]) == len(whole)
     for one, other, (sources, keys, _) in zip(*ranks, whole, strict=True):
@@ -113,7 +115,7 @@ def test_ranks_share_the_minibatches_until_parts_have_ended(three_corpora: Path,
 
 
 def test_weights_change_from_a_sequence_or_a_pool_on(three_corpora: Path) -> None:
-    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1}) as mixture:
         read(mixture, 3, Budget(sequences=5))
         mixture.set_weights({"a": 1, "b": 999})
         assert mixture.weights == {"a": 0.001, "b": 0.999}
@@ -122,13 +124,13 @@ def test_weights_change_from_a_sequence_or_a_pool_on(three_corpora: Path) -> Non
         assert mixture.state_dict() == state
         names = mixture.read(Budget(sequences=1000)).source_of_sequences  # type: ignore[union-attr]
         assert Counter(names.tolist()) == {"a": 1, "b": 999}
-    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1}) as mixture:
         mixture.load_state_dict(state)
         assert mixture.read(Budget(sequences=1000)).source_of_sequences.tolist() == names.tolist()  # type: ignore[union-attr]
     pooled = Budget(sequences=5, pool=20)
-    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1}) as mixture:
         whole = read(mixture, 4, pooled)
-    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1}) as mixture:
         read(mixture, 1, pooled)
         mixture.set_weights({"a": 1, "b": 999})
         found = read(mixture, 7, pooled)
@@ -136,7 +138,7 @@ def test_weights_change_from_a_sequence_or_a_pool_on(three_corpora: Path) -> Non
         assert Counter(name for names, _, _ in found[3:] for name in names) == {"b": 20}
         with pytest.raises(ConfigError, match="expected a weight for each of"):
             mixture.set_weights({"a": 1})
-    with make(three_corpora, {"a": 1, "b": 1}) as mixture:
+    with mixture_in(three_corpora, {"a": 1, "b": 1}) as mixture:
         read(mixture, 1, Budget(sequences=2, pool=30, pool_unit="samples"))
         with pytest.raises(ConfigError, match="inside a pool of samples"):
             mixture.set_weights({"a": 1, "b": 2})
@@ -153,12 +155,16 @@ def test_an_impossible_mixture_is_refused(three_corpora: Path) -> None:
         ({"a": (a, 1), "b": (ending, 1)}, "has max_sweeps=1"),
         ({"a": (a, 1), "c": (other, 1)}, "the same streams"),
         ({"a": (a, 1), "c": (joined, 1)}, "joins 2 deserializers"),
-        ({"a": (make(three_corpora), 1)}, "is a SequenceMixture"),
+        ({"a": (mixture_in(three_corpora), 1)}, "is a SequenceMixture"),
     ]
     for impossible, text in parts:
         with pytest.raises(ConfigError, match=text):
             SequenceMixture(impossible)
-    with make(three_corpora) as mixture, make(three_corpora, {"a": 1, "b": 1}) as fewer, pytest.raises(CheckpointError):
+    with (
+        mixture_in(three_corpora) as mixture,
+        mixture_in(three_corpora, {"a": 1, "b": 1}) as fewer,
+        pytest.raises(CheckpointError),
+    ):
         fewer.load_state_dict(mixture.state_dict())
 
 
@@ -166,11 +172,11 @@ def test_an_impossible_mixture_is_refused(three_corpora: Path) -> None:
     "size", [Budget(padded=20, pool=10**9), Budget(padded=20, pool=10**12, pool_unit="samples"), 2**31 - 1]
 )
 def test_a_pool_beyond_memory_is_refused_from_the_numbers(three_corpora: Path, size: Any) -> None:
-    with make(three_corpora) as mixture:
+    with mixture_in(three_corpora) as mixture:
         with pytest.raises(ConfigError, match="are too many; expected at most 67108864"):
             mixture.read(size)
         assert mixture.read(5) is not None
-    with make(three_corpora, stop="all") as mixture:  # it ends before
+    with mixture_in(three_corpora, stop="all") as mixture:  # it ends before
         assert mixture.read(size) is not None
 
 

@@ -32,7 +32,7 @@ from cntkio import (
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import ROOT
-from support.builders import STREAMS, corpus_text, make, rest, send_rest, shown, take_in_turn
+from support.builders import STREAMS, corpus_text, rest, send_rest, shown, source_of, take_in_turn
 from support.interrupts import plain
 from support.rounds import rounds
 
@@ -64,7 +64,7 @@ def test_partitions_together_deliver_every_sequence_once(
     (module_folder / "a.ctf").write_bytes(corpus_text(lengths))
     seen: Counter[int] = Counter()
     for index in range(count):
-        with make(module_folder / "a.ctf", chunk_size, max_sweeps=1, **options) as source:
+        with source_of(module_folder / "a.ctf", chunk_size, max_sweeps=1, **options) as source:
             for minibatch in source.minibatches(size, num_data_partitions=count, partition_index=index):
                 seen.update(minibatch.keys_of_sequences.tolist())
                 expected = [[key, step] for key in minibatch.keys_of_sequences for step in range(lengths[int(key)])]
@@ -80,7 +80,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
     module_folder: Path, lengths: list[int], options: dict[str, Any], size: int, data: st.DataObject
 ) -> None:
     (module_folder / "a.ctf").write_bytes(corpus_text(lengths))
-    with make(module_folder / "a.ctf", max_sweeps=2, **options) as source:
+    with source_of(module_folder / "a.ctf", max_sweeps=2, **options) as source:
         states, seen = [json.loads(json.dumps(source.state_dict()))], []
         for minibatch in source.minibatches(size):
             seen.append(shown(minibatch))
@@ -91,7 +91,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
         back = data.draw(st.integers(0, len(seen)))
         source.load_state_dict(states[back])
         assert rest(source, size) == seen[back:]
-    with make(module_folder / "a.ctf", max_sweeps=2, **{**options, "read_ahead_in_bytes": 0}) as source:
+    with source_of(module_folder / "a.ctf", max_sweeps=2, **{**options, "read_ahead_in_bytes": 0}) as source:
         source.load_state_dict(states[at])
         assert rest(source, size) == seen[at:]
         assert source.state_dict() == states[-1]
@@ -110,21 +110,21 @@ def test_a_restore_in_truncated_mode_loses_nothing(
             yield x.values.tolist(), x.mask.tolist(), x.parts.tolist(), x.continues.tolist(), one["s"].values.sum()
 
     options = {"truncation_length": steps, "max_sweeps": 2, "randomize": randomize}
-    with make(module_folder / "a.ctf", **options) as source:
+    with source_of(module_folder / "a.ctf", **options) as source:
         states, seen = [source.state_dict()], []
         for one in parts(source):
             seen.append(one)
             states.append(json.loads(json.dumps(source.state_dict())))
     assert sum(np.count_nonzero(mask) for _, mask, *_ in seen) == 2 * sum(lengths)
     at = data.draw(st.integers(0, len(seen)))
-    with make(module_folder / "a.ctf", **options) as source:
+    with source_of(module_folder / "a.ctf", **options) as source:
         source.load_state_dict(states[at])
         assert list(parts(source)) == seen[at:]
 
 
 def test_in_a_truncated_minibatch_the_last_value_of_a_repeated_index_stays(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(b"|x 1 2 |s 3:5 4:9 3:7\n")
-    with make(tmp_path / "a.ctf", truncation_length=1) as source:
+    with source_of(tmp_path / "a.ctf", truncation_length=1) as source:
         [row] = source.next_minibatch(1)["s"].values.reshape(-1, 1000)
     assert (row[3], row[4], row.sum()) == (7, 9, 16)
 
@@ -137,11 +137,11 @@ def test_memory_read_ahead_and_threads_change_only_the_time(
     (module_folder / "a.ctf").write_bytes(corpus_text(lengths))
     plain = {key: options[key] for key in ("randomize", "randomization_seed")}
     window = {key: options[key] for key in options if key == "randomization_window_in_chunks"}
-    with make(module_folder / "a.ctf", max_sweeps=2, **plain, **window, read_ahead_in_bytes=0) as source:
+    with source_of(module_folder / "a.ctf", max_sweeps=2, **plain, **window, read_ahead_in_bytes=0) as source:
         expected = rest(source, size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CNTKIO_NUM_THREADS", str(threads))
-        with make(module_folder / "a.ctf", max_sweeps=2, **options) as source:
+        with source_of(module_folder / "a.ctf", max_sweeps=2, **options) as source:
             assert rest(source, size) == expected
 
 
@@ -149,7 +149,7 @@ def test_memory_read_ahead_and_threads_change_only_the_time(
 
 
 def test_padded_mask_and_sequences_show_the_same_samples(path: Path) -> None:
-    with make(path, randomize=False) as source:
+    with source_of(path, randomize=False) as source:
         x = source.next_minibatch(7)["x"]
     assert (x.num_sequences, x.num_samples, x.shape, len(x)) == (3, 6, (3, 3, 2), 3)
     assert x.offsets.tolist() == [0, 1, 3, 6]
@@ -164,7 +164,7 @@ def test_padded_mask_and_sequences_show_the_same_samples(path: Path) -> None:
 
 def test_arrays_are_not_copied_without_padding(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(corpus_text([2] * 9))
-    with make(tmp_path / "a.ctf") as source:
+    with source_of(tmp_path / "a.ctf") as source:
         x = source.next_minibatch(8)["x"]
     assert x.asarray().shape == (4, 2, 2)
     assert np.shares_memory(x.asarray(), x.values)
@@ -172,7 +172,7 @@ def test_arrays_are_not_copied_without_padding(tmp_path: Path) -> None:
 
 
 def test_sparse_samples_are_scipys_without_a_copy(path: Path) -> None:
-    with make(path, randomize=False) as source:
+    with source_of(path, randomize=False) as source:
         s = source.next_minibatch(7)["s"]
     matrix = s.tocsr()
     assert np.shares_memory(matrix.data, s.values)
@@ -183,14 +183,14 @@ def test_sparse_samples_are_scipys_without_a_copy(path: Path) -> None:
 
 def test_repeated_indices_are_summed_only_in_a_dense_array(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(b"|s 5:1 2:2 5:3 |x 0 0\n")
-    with make(tmp_path / "a.ctf") as source:
+    with source_of(tmp_path / "a.ctf") as source:
         s = source.next_minibatch(1)["s"]
     assert (s.indices.tolist(), s.values.tolist()) == ([5, 2, 5], [1, 2, 3])
     assert s.asarray()[0, 0, [2, 5]].tolist() == [2, 4]
 
 
 def test_delivered_minibatches_stay_valid(path: Path) -> None:
-    with make(path, max_sweeps=3) as source:
+    with source_of(path, max_sweeps=3) as source:
         kept = [(minibatch, shown(minibatch)) for minibatch in source.minibatches(9)]
     gc.collect()
     assert all(shown(minibatch) == at_once for minibatch, at_once in kept)
@@ -199,7 +199,7 @@ def test_delivered_minibatches_stay_valid(path: Path) -> None:
 
 
 def test_frame_mode_refuses_a_sequence_and_names_it(path: Path) -> None:
-    with make(path, randomize=False, frame_mode=True) as source:
+    with source_of(path, randomize=False, frame_mode=True) as source:
         source.next_minibatch(1)
         with pytest.raises(CorpusError, match="sequence 1, stream 's': 2 samples; frame mode takes at most one"):
             source.next_minibatch(1)
@@ -229,7 +229,7 @@ def test_all_minibatches_before_a_frame_mode_error_are_complete(tmp_path: Path, 
 def test_truncation_refuses_streams_of_different_lengths(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(b"1 |x 1 2 |s 1:1\n1 |x 1 2\n")
     message = "sequence 1, stream 's': 1 sample, but the sequence counts for 2"
-    with make(tmp_path / "a.ctf", truncation_length=2) as source, pytest.raises(CorpusError, match=message):
+    with source_of(tmp_path / "a.ctf", truncation_length=2) as source, pytest.raises(CorpusError, match=message):
         source.next_minibatch(4)
 
 
@@ -251,11 +251,11 @@ def test_a_truncated_minibatch_beyond_all_memory_names_its_slots(tmp_path: Path)
 
 
 def test_a_state_of_other_data_or_settings_names_every_difference(path: Path, tmp_path: Path) -> None:
-    with make(path, randomization_seed=1) as source:
+    with source_of(path, randomization_seed=1) as source:
         source.next_minibatch(5)
         state = source.state_dict()
     (tmp_path / "b.ctf").write_bytes(corpus_text([1, 2, 3]))
-    other = make(tmp_path / "b.ctf", randomization_seed=2, truncation_length=3)
+    other = source_of(tmp_path / "b.ctf", randomization_seed=2, truncation_length=3)
     with other, pytest.raises(CheckpointError) as error:
         other.load_state_dict(state)
     text = str(error.value)
@@ -266,7 +266,7 @@ def test_a_state_of_other_data_or_settings_names_every_difference(path: Path, tm
 
 
 def test_a_state_of_other_chunks_names_the_option(path: Path) -> None:
-    with make(path, 100) as source, make(path, 200) as other:
+    with source_of(path, 100) as source, source_of(path, 200) as other:
         source.next_minibatch(5)
         with pytest.raises(CheckpointError) as error:
             other.load_state_dict(json.loads(json.dumps(source.state_dict())))
@@ -275,7 +275,7 @@ def test_a_state_of_other_chunks_names_the_option(path: Path) -> None:
 
 
 def test_a_state_fits_if_another_option_leaves_the_chunks_unchanged(path: Path) -> None:
-    with make(path, 1 << 20, max_sweeps=1) as source, make(path, 1 << 21, max_sweeps=1) as other:
+    with source_of(path, 1 << 20, max_sweeps=1) as source, source_of(path, 1 << 21, max_sweeps=1) as other:
         source.next_minibatch(5)
         other.load_state_dict(source.state_dict())
         assert rest(other, 5) == rest(source, 5)
@@ -309,15 +309,15 @@ def test_a_state_of_other_lengths_names_the_option(tmp_path: Path, option: str, 
 
 
 def test_other_data_are_shown_by_paths_and_counts(path: Path, tmp_path: Path) -> None:
-    with make(path) as source:
+    with source_of(path) as source:
         state = source.state_dict()
     (tmp_path / "b.ctf").write_bytes(corpus_text([1, 2, 3]))
-    with make(tmp_path / "b.ctf") as other, pytest.raises(CheckpointError) as error:
+    with source_of(tmp_path / "b.ctf") as other, pytest.raises(CheckpointError) as error:
         other.load_state_dict(state)
     assert f"saved {path} (60 sequences in " in str(error.value)
     assert f"here {tmp_path / 'b.ctf'} (3 sequences in " in str(error.value)
     path.write_bytes(path.read_bytes().replace(b"|x 7 ", b"|x 8 "))
-    with make(path) as other, pytest.raises(CheckpointError, match="with other content"):
+    with source_of(path) as other, pytest.raises(CheckpointError, match="with other content"):
         other.load_state_dict(state)
 
 
@@ -334,13 +334,13 @@ def test_a_state_fits_whether_the_index_comes_from_its_cache_or_not(path: Path) 
     "state", [{}, {"position": 3}, {"minibatchSourcePosition": "3"}, {"version": 2}, {"version": 1}]
 )
 def test_refuses_incomplete_states(path: Path, state: dict[str, Any]) -> None:
-    with make(path) as source, pytest.raises(CheckpointError):
+    with source_of(path) as source, pytest.raises(CheckpointError):
         source.restore_from_checkpoint(state)
 
 
 @pytest.mark.parametrize("state", [{"minibatchSourcePosition": -1}, {"version": 1}, {"version": 1, "timeline": {}}])
 def test_a_refused_state_leaves_the_source_where_it_was(path: Path, state: dict[str, Any]) -> None:
-    with make(path, max_sweeps=2) as source, make(path, max_sweeps=2) as other:
+    with source_of(path, max_sweeps=2) as source, source_of(path, max_sweeps=2) as other:
         for one in (source, other):
             one.next_minibatch(7)
         good = source.state_dict()
@@ -351,7 +351,7 @@ def test_a_refused_state_leaves_the_source_where_it_was(path: Path, state: dict[
 
 
 def test_a_changed_truncation_length_is_pickled_with_the_source(path: Path) -> None:
-    with make(path, truncation_length=3, max_sweeps=2) as source:
+    with source_of(path, truncation_length=3, max_sweeps=2) as source:
         source.begin_epoch(0, 50, truncation_length=2)
         source.next_minibatch(8)
         with pickle.loads(pickle.dumps(source)) as again:
@@ -360,7 +360,7 @@ def test_a_changed_truncation_length_is_pickled_with_the_source(path: Path) -> N
 
 def test_a_state_from_before_an_epoch_ends_the_epoch(path: Path) -> None:
     for options in ({"max_sweeps": 2}, {"max_samples": 120}, {"truncation_length": 3, "max_sweeps": 2}):
-        with make(path, **options) as source, make(path, **options) as other:
+        with source_of(path, **options) as source, source_of(path, **options) as other:
             for one in (source, other):
                 one.next_minibatch(7)
             state = source.state_dict()
@@ -378,7 +378,7 @@ def test_a_state_from_before_an_epoch_ends_the_epoch(path: Path) -> None:
 
 
 def test_a_refused_state_leaves_the_source_in_its_epoch(path: Path) -> None:
-    with make(path, max_sweeps=2) as source, make(path, max_sweeps=2) as other:
+    with source_of(path, max_sweeps=2) as source, source_of(path, max_sweeps=2) as other:
         state = source.state_dict()
         for one in (source, other):
             one.begin_epoch(20, 60)
@@ -390,24 +390,27 @@ def test_a_refused_state_leaves_the_source_in_its_epoch(path: Path) -> None:
 
 
 def test_a_bare_position_leaves_the_epoch_as_it_is(path: Path) -> None:
-    with make(path, max_sweeps=2) as source:
+    with source_of(path, max_sweeps=2) as source:
         source.begin_epoch(20, 60)
         source.restore_from_checkpoint({"minibatchSourcePosition": 0})
         assert source.span == (20, 60)
 
 
 def test_an_epoch_cannot_begin_or_end_truncation(path: Path) -> None:
-    with make(path, max_sweeps=1) as source, pytest.raises(ConfigError, match="reads whole sequences; expected None$"):
+    with (
+        source_of(path, max_sweeps=1) as source,
+        pytest.raises(ConfigError, match="reads whole sequences; expected None$"),
+    ):
         source.begin_epoch(0, 50, truncation_length=2)
     with (
-        make(path, truncation_length=3, max_sweeps=1) as source,
+        source_of(path, truncation_length=3, max_sweeps=1) as source,
         pytest.raises(ConfigError, match="is 0, but the source truncates to 3; expected None or at least 1"),
     ):
         source.begin_epoch(0, 50, truncation_length=0)
 
 
 def test_cntks_bare_state_is_accepted_with_further_keys(path: Path) -> None:
-    with make(path, max_sweeps=1) as source:
+    with source_of(path, max_sweeps=1) as source:
         source.next_minibatch(20)
         state = source.get_checkpoint_state()
         expected = rest(source, 20)
@@ -417,7 +420,7 @@ def test_cntks_bare_state_is_accepted_with_further_keys(path: Path) -> None:
 
 
 def test_a_new_process_continues_identically(path: Path) -> None:
-    with make(path, max_sweeps=2, randomization_seed=3) as source:
+    with source_of(path, max_sweeps=2, randomization_seed=3) as source:
         source.next_minibatch(11)
         state = source.state_dict()
         expected = rest(source, 11)
@@ -425,8 +428,8 @@ def test_a_new_process_continues_identically(path: Path) -> None:
         import json, sys
         sys.path.insert(0, {str(ROOT / "tests")!r})
         from pathlib import Path
-        from support.builders import make, rest
-        source = make(Path({str(path)!r}), max_sweeps=2, randomization_seed=3)
+        from support.builders import source_of, rest
+        source = source_of(Path({str(path)!r}), max_sweeps=2, randomization_seed=3)
         source.load_state_dict(json.loads(sys.argv[1]))
         print(json.dumps(rest(source, 11)))
     """)
@@ -441,7 +444,7 @@ def test_a_new_process_continues_identically(path: Path) -> None:
 
 
 def test_a_source_is_pickled_with_its_position(path: Path) -> None:
-    with make(path, max_sweeps=2) as source:
+    with source_of(path, max_sweeps=2) as source:
         source.next_minibatch(11)
         again = pickle.loads(pickle.dumps(source))
         assert rest(again, 11) == rest(source, 11)
@@ -450,7 +453,7 @@ def test_a_source_is_pickled_with_its_position(path: Path) -> None:
 
 def test_there_is_no_thread_before_the_first_read(path: Path) -> None:
     before = set(threading.enumerate())
-    with make(path):
+    with source_of(path):
         assert set(threading.enumerate()) == before
 
 
@@ -483,7 +486,7 @@ def test_a_closed_source_leaves_only_the_threads_of_the_pools(tmp_path: Path) ->
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("reads_before", [0, 2])
 def test_a_child_process_continues_independently(path: Path, method: str, reads_before: int) -> None:
-    with make(path, max_sweeps=2) as source:
+    with source_of(path, max_sweeps=2) as source:
         for _ in range(reads_before):
             source.next_minibatch(11)
         context = multiprocessing.get_context(method)
@@ -499,7 +502,7 @@ def test_a_child_process_continues_independently(path: Path, method: str, reads_
 def test_several_threads_share_a_source(path: Path) -> None:
     seen: Counter[int] = Counter()
     lock = threading.Lock()
-    with make(path, max_sweeps=3) as source:
+    with source_of(path, max_sweeps=3) as source:
 
         def read() -> None:
             while minibatch := source.next_minibatch(3):
@@ -516,7 +519,7 @@ def test_several_threads_share_a_source(path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is written anew"])
 def test_a_changed_file_is_an_error_that_says_so(path: Path, change: str) -> None:
-    with make(path, max_sweeps=100, randomize=False, read_ahead_in_bytes=0) as source:
+    with source_of(path, max_sweeps=100, randomize=False, read_ahead_in_bytes=0) as source:
         source.next_minibatch(5)
         text = path.read_bytes()
         path.write_bytes({"shrinks": text[:300], "grows": text + b"99 |x 1 2 |s 1:1\n"}.get(change, text[::-1]))
@@ -526,7 +529,7 @@ def test_a_changed_file_is_an_error_that_says_so(path: Path, change: str) -> Non
 
 
 def test_a_file_that_vanishes_is_read_to_the_end(path: Path) -> None:
-    with make(path, max_sweeps=2) as source:
+    with source_of(path, max_sweeps=2) as source:
         path.unlink()
         assert len({key for one in rest(source, 5) for key in one[0]}) == 60
 
@@ -535,7 +538,7 @@ def test_an_error_surfaces_in_the_read_that_needs_the_data(tmp_path: Path) -> No
     text = corpus_text([1] * 40).split(b"\n")
     text[30] = b"30 |x 1 y |s 1:1"
     (tmp_path / "a.ctf").write_bytes(b"\n".join(text))
-    with make(tmp_path / "a.ctf", randomize=False, chunk_size_in_bytes=60) as source:
+    with source_of(tmp_path / "a.ctf", randomize=False, chunk_size_in_bytes=60) as source:
         keys: list[int] = []
         with pytest.raises(FormatError, match="line 31, column 9") as error:
             while True:
@@ -686,7 +689,7 @@ def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None
     ],
 )
 def test_an_epoch_of_other_types_is_refused_by_name(path: Path, name: str, arguments: tuple[Any, ...]) -> None:
-    with make(path) as source:
+    with source_of(path) as source:
         before = source.state_dict()
         begin, end, truncation_length, number = (*arguments, None, None)[:4]
         with pytest.raises((ConfigError, CheckpointError), match=f"{name} is "):
@@ -697,24 +700,24 @@ def test_an_epoch_of_other_types_is_refused_by_name(path: Path, name: str, argum
 @pytest.mark.parametrize("name", ["read_ahead_in_bytes", "right_splice"])
 def test_sizes_of_other_types_are_refused_by_name(path: Path, name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} is '1MB'; expected a whole number"):
-        make(path, **{name: "1MB"})
+        source_of(path, **{name: "1MB"})
 
 
 def test_a_flag_in_place_of_a_number_is_refused(path: Path) -> None:
     for name, value in (("max_errors", True), ("max_sweeps", False), ("randomization_seed", np.True_)):
         with pytest.raises(TypeError, match=f"{name} is {value!r}; expected a whole number$"):
-            make(path, **{name: value})
+            source_of(path, **{name: value})
 
 
 def test_a_splice_as_long_as_the_truncation_is_refused(path: Path) -> None:
-    make(path, truncation_length=3, right_splice=2, randomize=False).close()
+    source_of(path, truncation_length=3, right_splice=2, randomize=False).close()
     for length in (3, 4):
         with pytest.raises(ConfigError, match=f"right_splice={length} is not below truncation_length=3"):
-            make(path, truncation_length=3, right_splice=length, randomize=False)
+            source_of(path, truncation_length=3, right_splice=length, randomize=False)
 
 
 def test_a_closed_source_says_so_in_every_call(path: Path) -> None:
-    source = make(path, max_sweeps=1)
+    source = source_of(path, max_sweeps=1)
     expected = rest(source, 11)
     source.restore_from_checkpoint({"minibatchSourcePosition": 0})
     seen = [shown(source.next_minibatch(11))]
@@ -731,7 +734,7 @@ def test_a_closed_source_says_so_in_every_call(path: Path) -> None:
     ):
         with pytest.raises(CorpusError, match=f"the source of {path} is closed"):
             call()
-    with make(path, max_sweeps=1) as again:
+    with source_of(path, max_sweeps=1) as again:
         again.load_state_dict(state)
         assert [*seen, *rest(again, 11)] == expected
 
@@ -746,8 +749,8 @@ def test_memory_stays_flat_over_sweeps_larger_than_the_window(tmp_path: Path) ->
         import resource, sys
         sys.path.insert(0, {str(ROOT / "tests")!r})
         from pathlib import Path
-        from support.builders import make, peak_memory
-        source = make(
+        from support.builders import peak_memory, source_of
+        source = source_of(
             Path({str(path)!r}), 1 << 20, max_sweeps=60, randomization_window_in_chunks=4, read_ahead_in_bytes=4 << 20
         )
         peaks = []

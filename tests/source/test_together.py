@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cntkio import CBFDeserializer, CTFDeserializer, MinibatchSource, read_ctf
 from cntkio.convert import write_cbf
-from support.builders import STREAMS, corpus_text, make, rest, shown
+from support.builders import STREAMS, corpus_text, rest, shown, source_of
 from support.threads import together
 
 NUM_THREADS = 6
@@ -34,7 +34,7 @@ def test_threads_that_share_a_source_deliver_every_sequence_once(path: Path, siz
         write_cbf(path.with_suffix(".cbf"), CTFDeserializer(path, STREAMS))
         source = MinibatchSource(CBFDeserializer(path.with_suffix(".cbf")), max_sweeps=sweeps)
     else:
-        source = make(path, max_sweeps=sweeps)
+        source = source_of(path, max_sweeps=sweeps)
 
     def read(_: int) -> Counter[int]:
         seen: Counter[int] = Counter()
@@ -52,7 +52,7 @@ def test_threads_that_share_a_source_deliver_every_sequence_once(path: Path, siz
 
 
 def test_threads_see_the_same_arrays_of_a_minibatch(path: Path) -> None:
-    with make(path, max_sweeps=ROUNDS) as source:
+    with source_of(path, max_sweeps=ROUNDS) as source:
         for minibatch in source.minibatches(100):
             first, *others = together(NUM_THREADS, lambda _, minibatch=minibatch: shown(minibatch))
             assert all(other == first for other in others)
@@ -83,7 +83,7 @@ def test_threads_that_make_the_same_index_cache_agree(path: Path) -> None:
 
 
 def test_threads_that_restore_a_source_while_others_read_lose_nothing(path: Path) -> None:
-    with make(path, max_sweeps=10_000) as source:
+    with source_of(path, max_sweeps=10_000) as source:
         state = source.get_checkpoint_state()
         begin = shown(source.next_minibatch(17))
 

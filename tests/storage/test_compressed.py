@@ -170,15 +170,15 @@ def test_headers_of_frames_show_the_points_that_a_pass_finds(
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> tuple[Path, bytes]:
+def path_and_text(tmp_path: Path) -> tuple[Path, bytes]:
     text = b"".join(b"%d |x %d %d |s %d:1\n" % (key // 2, key, key * 7 % 1000, key % 9) for key in range(3000))
     return tmp_path / "a.ctf.gz", text
 
 
 def test_a_large_frame_is_read_in_order_and_not_randomized(
-    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+    path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     path.write_bytes(text)
     plain = CTFDeserializer(path, STREAMS, chunk_size_in_bytes=700)
     expected = outcome([plain], 100, (0, 1), randomize=False)
@@ -201,10 +201,10 @@ def test_a_large_frame_is_read_in_order_and_not_randomized(
 
 @pytest.mark.parametrize("packer", [member_of_blocks, members])
 def test_gzip_in_order_begins_at_members(
-    packer: Packer, corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+    packer: Packer, path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only from a member on can data be decompressed without the window of a point."""
-    path, text = corpus
+    path, text = path_and_text
     monkeypatch.setattr(compressed, "SPACING", 2000)
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
     path.write_bytes(packer(text, random.Random(1)))
@@ -216,9 +216,9 @@ def test_gzip_in_order_begins_at_members(
 
 
 def test_a_later_reader_of_the_chunk_before_does_not_begin_again(
-    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+    path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1600)
     monkeypatch.setattr(compressed, "PIECE", 400)
@@ -242,9 +242,9 @@ WAYS_OUT: dict[str, tuple[Wording, str, str]] = {
 
 @pytest.mark.parametrize("caller", WAYS_OUT)
 def test_ways_out_for_large_frames_are_in_the_words_of_callers(
-    caller: str, corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+    caller: str, path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
     words, *ways = WAYS_OUT[caller]
@@ -260,9 +260,9 @@ def randomized(path: Path, **options: Any) -> Any:
 
 @pytest.mark.parametrize("block", [1000, 4 << 20])
 def test_a_local_cache_makes_a_large_frame_randomizable(
-    block: int, corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: int, path_and_text: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     path.write_bytes(text)
     expected = randomized(path)
     path.write_bytes(one_frame(text, random.Random(1)))
@@ -312,9 +312,9 @@ def test_a_read_of_a_large_frame_can_be_repeated_after_an_error(
 
 
 def test_a_cache_too_small_for_a_large_frame_names_the_least_limit(
-    corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path_and_text: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
     least = block_cache.num_bytes_in_cache(len(text))
@@ -328,9 +328,9 @@ def test_a_cache_too_small_for_a_large_frame_names_the_least_limit(
 
 
 def test_frames_that_convert_writes_from_a_large_frame_can_be_randomized(
-    corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path_and_text: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     path = path.with_name("a.ctf.zst")
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", len(text) - 1)
@@ -339,14 +339,17 @@ def test_frames_that_convert_writes_from_a_large_frame_can_be_randomized(
     monkeypatch.setattr(compressed, "FRAMES", 1)
     assert main(["convert", "--quiet", "--compress", "zstd", str(path), str(parts)]) == 0
     path.write_bytes(text)
-    keys = [[keys for keys, _ in randomized(corpus)[0]] for corpus in (parts, path)]
+    keys = [[keys for keys, _ in randomized(path_and_text)[0]] for path_and_text in (parts, path)]
     assert keys[0] == keys[1]
 
 
 def test_the_ways_out_for_a_large_frame_work_as_they_are_written(
-    corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path_and_text: tuple[Path, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
     monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 1)
@@ -387,16 +390,16 @@ def test_a_search_of_a_large_text_takes_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_the_size_of_a_compressed_text_is_unknown_before_it_is_opened(corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_the_size_of_a_compressed_text_is_unknown_before_it_is_opened(path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     plain, missing = path.with_name("b.ctf"), path.with_name("c.ctf")
     plain.write_bytes(text)
     path.write_bytes(gzip.compress(text))
     assert text_sizes([str(path), str(plain), str(missing)]) == [0, len(text), 0]
 
 
-def test_several_threads_read_a_large_frame(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    path, text = corpus
+def test_several_threads_read_a_large_frame(path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = path_and_text
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 5000)
     file = open_input(str(path))
@@ -417,8 +420,8 @@ PACKED = {"gzip": member_of_blocks, "zstd": frames, "seekable zstd": written_by_
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_truncated_files_are_errors(kind: str, corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_truncated_files_are_errors(kind: str, path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     packed = PACKED[kind](text, random.Random(4))
     for size in (len(packed) // 3, len(packed) // 2, len(packed) - 30):
         path.write_bytes(packed[:size])
@@ -427,8 +430,8 @@ def test_truncated_files_are_errors(kind: str, corpus: tuple[Path, bytes]) -> No
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_flipped_bits_are_errors_or_change_nothing(kind: str, corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_flipped_bits_are_errors_or_change_nothing(kind: str, path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     source = random.Random(5)
     packed = PACKED[kind](text, source)
     path.write_bytes(packed)
@@ -448,8 +451,8 @@ def test_flipped_bits_are_errors_or_change_nothing(kind: str, corpus: tuple[Path
     assert num_errors > 20
 
 
-def test_a_wrong_check_sum_is_an_error(corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_a_wrong_check_sum_is_an_error(path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     packed = bytearray(gzip.compress(text))
     packed[-8] ^= 1
     path.write_bytes(packed)
@@ -457,16 +460,16 @@ def test_a_wrong_check_sum_is_an_error(corpus: tuple[Path, bytes]) -> None:
         CTFDeserializer(path, STREAMS).open()
 
 
-def test_bytes_after_the_data_are_an_error(corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_bytes_after_the_data_are_an_error(path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     for packed in (gzip.compress(text), one_frame(text, random.Random(1))):
         path.write_bytes(packed + b"more")
         with pytest.raises(FormatError, match="only whole members or frames may follow each other"):
             CTFDeserializer(path, STREAMS).open()
 
 
-def test_a_file_that_is_replaced_in_mid_sweep_is_an_error(corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_a_file_that_is_replaced_in_mid_sweep_is_an_error(path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     for pack in (gzip.compress, lambda text: written_by_us(text, random.Random(1))):
         path.write_bytes(pack(text))
         file = open_input(str(path))
@@ -475,23 +478,23 @@ def test_a_file_that_is_replaced_in_mid_sweep_is_an_error(corpus: tuple[Path, by
             file.read(20_000, 5000)
 
 
-def test_empty_data_are_an_empty_file(corpus: tuple[Path, bytes]) -> None:
-    path, _ = corpus
+def test_empty_data_are_an_empty_file(path_and_text: tuple[Path, bytes]) -> None:
+    path, _ = path_and_text
     for packed in (gzip.compress(b"") * 3, one_frame(b"", random.Random(1)), written_by_us(b"", random.Random(1))):
         path.write_bytes(packed)
         with pytest.raises(FormatError, match="the file is empty"):
             CTFDeserializer(path, STREAMS).open()
 
 
-def test_a_seek_table_of_other_data_is_ignored(corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_a_seek_table_of_other_data_is_ignored(path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     packed = written_by_us(text, random.Random(1))
     path.write_bytes(one_frame(b"7 |x 7 7 |s 1:1\n", random.Random(1)) + packed)
     assert cntkio.read_ctf(path, STREAMS)["x"].values.tolist()[0] == [7, 7]
 
 
-def test_a_table_with_wrong_sizes_is_an_error(corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
+def test_a_table_with_wrong_sizes_is_an_error(path_and_text: tuple[Path, bytes]) -> None:
+    path, text = path_and_text
     packed = bytearray(written_by_us(text, random.Random(1)))
     for change, what in ((1, "hold less text than their table says"), (-1, "hold more text than their table says")):
         other = bytearray(packed)
@@ -503,10 +506,10 @@ def test_a_table_with_wrong_sizes_is_an_error(corpus: tuple[Path, bytes]) -> Non
 
 @pytest.mark.parametrize("damage", ["cut", "flip"])
 def test_damaged_caches_of_access_points_are_made_again(
-    damage: str, corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+    damage: str, path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compressed, "SPACING", 1000)
-    path, text = corpus
+    path, text = path_and_text
     path.write_bytes(member_of_blocks(text, random.Random(1)))
 
     def values() -> Any:
@@ -525,9 +528,9 @@ def test_damaged_caches_of_access_points_are_made_again(
 
 
 def test_a_file_that_is_opened_again_is_passed_over_once(
-    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+    path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = corpus
+    path, text = path_and_text
     passes: list[str] = []
     pass_over = compressed.pass_over
     monkeypatch.setattr(compressed, "pass_over", lambda *given: passes.append(given[0].path) or pass_over(*given))
@@ -549,8 +552,10 @@ def test_a_file_that_is_opened_again_is_passed_over_once(
     assert len(passes) == 4
 
 
-def test_the_cache_spares_the_pass_over_the_file(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    path, text = corpus
+def test_the_cache_spares_the_pass_over_the_file(
+    path_and_text: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = path_and_text
     path.write_bytes(gzip.compress(text))
     deserializer = CTFDeserializer(path, STREAMS, cache_index=True)
     deserializer.open().close()

@@ -24,7 +24,7 @@ def small_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(stores, "PART", 1 << 16)
 
 
-def corpus(num_sequences: int, most_lines: int) -> bytes:
+def corpus_text(num_sequences: int, most_lines: int) -> bytes:
     choose = random.Random(0)
     lines = []
     for key in range(num_sequences):
@@ -52,7 +52,7 @@ def bytes_read(
 
 
 def test_ranks_that_own_chunks_read_their_share() -> None:
-    text = corpus(20_000, 9)
+    text = corpus_text(20_000, 9)
     with range_server(**{"a.ctf": text}) as server:
         counts, num_samples = bytes_read(server, "a.ctf", "chunk", 8192, 16 << 10)
     assert num_samples == text.count(b"\n")
@@ -66,7 +66,7 @@ def test_ranks_that_share_all_chunks_leave_out_long_gaps(
 ) -> None:
     monkeypatch.setattr(open_input, "LEAST_GAP", 2048)
     monkeypatch.setattr(compressed, "SPACING", 1 << 13)
-    text = corpus(300, 1500)
+    text = corpus_text(300, 1500)
     content = text if compress is None else compressed_in_frames(text, compress)
     name = "a.ctf" if compress is None else "a.ctf.gz"
     with range_server(**{name: content}) as server:

@@ -18,7 +18,7 @@ def corpus_text(lengths: list[int]) -> bytes:
     return b"".join(lines)
 
 
-def make(path: Path, chunk_size_in_bytes: int = 200, **options: Any) -> MinibatchSource:
+def source_of(path: Path, chunk_size_in_bytes: int = 200, **options: Any) -> MinibatchSource:
     return MinibatchSource(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=chunk_size_in_bytes), **options)
 
 

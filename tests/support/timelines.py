@@ -13,7 +13,7 @@ Found: TypeAlias = list[tuple[list[int], bool]]
 """For each minibatch its sequences, and whether it ends a sweep."""
 
 
-def make(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
+def timeline_of(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
     lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
     return Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, **options)
 

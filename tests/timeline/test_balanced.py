@@ -36,7 +36,7 @@ OPTIONS = st.fixed_dictionaries(
 properties = settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck))
 
 
-def make(folder: Path, lengths: list[int], chunk_size_in_bytes: int = 100, **options: Any) -> MinibatchSource:
+def source_in(folder: Path, lengths: list[int], chunk_size_in_bytes: int = 100, **options: Any) -> MinibatchSource:
     lines = [f"{key} |x {key} {step}\n" for key, length in enumerate(lengths) for step in range(length)]
     (folder / "a.ctf").write_text("".join(lines))
     return MinibatchSource(
@@ -64,7 +64,7 @@ def test_partitions_have_equally_many_minibatches_and_share_all_sequences(
         lengths = lengths * count
     ranks = []
     for index in range(count):
-        with make(module_folder, lengths, max_sweeps=sweeps, **options) as source:
+        with source_in(module_folder, lengths, max_sweeps=sweeps, **options) as source:
             ranks.append(read_all(source, size, BalancedPartition(index, count, remainder)))
     assert len({len(rank) for rank in ranks}) == 1
     # All ranks reach the end of a sweep in the same step.
@@ -97,10 +97,10 @@ def test_workers_take_turns_with_the_same_minibatches(
     module_folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, num_workers: int
 ) -> None:
     for index in range(count):
-        with make(module_folder, lengths, max_sweeps=2, **options) as source:
+        with source_in(module_folder, lengths, max_sweeps=2, **options) as source:
             alone = read_all(source, size, BalancedPartition(index, count, "repeat"))
         for worker in range(num_workers):
-            with make(module_folder, lengths, max_sweeps=2, **options) as source:
+            with source_in(module_folder, lengths, max_sweeps=2, **options) as source:
                 partition = BalancedPartition(index, count, "repeat", worker, num_workers)
                 assert read_all(source, size, partition) == alone[worker::num_workers]
 
@@ -122,7 +122,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
     )
     if len(lengths) < count:
         lengths = lengths * count
-    with make(module_folder, lengths, max_sweeps=2, **options) as source:
+    with source_in(module_folder, lengths, max_sweeps=2, **options) as source:
         states, seen = [json.dumps(source.state_dict())], []
         while (minibatch := source.read(size, partition)) is not None:
             seen.append((minibatch.keys_of_sequences.tolist(), minibatch.end_of_sweep))
@@ -130,7 +130,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
         at = data.draw(st.integers(0, len(seen)))
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
-    with make(module_folder, lengths, max_sweeps=2, **options) as source:
+    with source_in(module_folder, lengths, max_sweeps=2, **options) as source:
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
 
@@ -138,7 +138,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
 def test_a_state_of_an_earlier_version_continues_on_each_rank(module_folder: Path) -> None:
     for index in range(3):
         partition = BalancedPartition(index, 3, "repeat", 1, 2)
-        with make(module_folder, [1, 2] * 20) as source:
+        with source_in(module_folder, [1, 2] * 20) as source:
             source.read(6, partition)
             state = source.state_dict()
             expected = [source.read(6, partition).keys_of_sequences.tolist() for _ in range(5)]  # type: ignore[union-attr]
@@ -152,9 +152,9 @@ def test_a_state_of_an_earlier_version_continues_on_each_rank(module_folder: Pat
 
 
 def test_balanced_is_a_spelling_of_a_deal_of_whole_minibatches(module_folder: Path) -> None:
-    with make(module_folder, [1, 2] * 20, max_sweeps=1) as source:
+    with source_in(module_folder, [1, 2] * 20, max_sweeps=1) as source:
         expected = read_all(source, 6, BalancedPartition(1, 3, "repeat"))
-    with make(module_folder, [1, 2] * 20, max_sweeps=1) as source:
+    with source_in(module_folder, [1, 2] * 20, max_sweeps=1) as source:
         assert read_all(source, 6, GlobalPartition(1, 3, "minibatch", "repeat")) == expected
     assert GlobalPartition(0, 2, "minibatch").remainder == "drop"
     with pytest.raises(ConfigError, match="remainder is 'empty'"):
@@ -212,7 +212,7 @@ def test_several_rounds_at_once_are_the_rounds_one_by_one(
 def test_a_limit_within_a_sweep_ends_all_partitions_together(module_folder: Path) -> None:
     ranks = []
     for index in range(3):
-        with make(module_folder, [1] * 30, max_samples=17) as source:
+        with source_in(module_folder, [1] * 30, max_samples=17) as source:
             ranks.append(read_all(source, 6, BalancedPartition(index, 3)))
     assert [[len(keys) for keys, _ in rank] for rank in ranks] == [[2, 2, 2], [2, 2, 2], [2, 2, 1]]
     assert not any(is_end for rank in ranks for _, is_end in rank)
@@ -222,7 +222,7 @@ def test_the_last_round_is_cut_into_a_minibatch_for_each(module_folder: Path) ->
     # 10 sequences in minibatches of 4 for each of 2: a round of 8, and 2 are left, which is one minibatch.
     ranks = []
     for index in range(2):
-        with make(module_folder, [1] * 10, randomize=False, max_sweeps=1) as source:
+        with source_in(module_folder, [1] * 10, randomize=False, max_sweeps=1) as source:
             ranks.append([keys for keys, _ in read_all(source, 8, BalancedPartition(index, 2))])
     assert ranks == [[[0, 1, 2, 3], [8]], [[4, 5, 6, 7], [9]]]
 
@@ -235,7 +235,7 @@ def test_the_remainder_is_dropped_or_repeated_as_asked(
 ) -> None:
     ranks = []
     for index in range(3):
-        with make(module_folder, [1] * 5, randomize=False, max_sweeps=1) as source:
+        with source_in(module_folder, [1] * 5, randomize=False, max_sweeps=1) as source:
             ranks.append([keys for keys, _ in read_all(source, 3, BalancedPartition(index, 3, remainder))])
     assert ranks == expected
 
@@ -250,7 +250,7 @@ def test_the_remainder_is_dropped_or_repeated_as_asked(
 def test_truncation_and_too_many_partitions_are_refused(
     module_folder: Path, options: dict[str, Any], partition: tuple[int, int], message: str
 ) -> None:
-    with make(module_folder, [1, 2, 3], **options) as source, pytest.raises(ConfigError, match=message):
+    with source_in(module_folder, [1, 2, 3], **options) as source, pytest.raises(ConfigError, match=message):
         source.read(20, BalancedPartition(*partition))
 
 

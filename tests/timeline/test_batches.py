@@ -16,7 +16,7 @@ from slow.batches import filled_rows, keeps, sweep_of_batches
 from slow.timeline import sweep_order
 from support.elastic import require_same_minibatches
 from support.rounds import rounds
-from support.timelines import Chunks, is_possible, make, read_all, window_for
+from support.timelines import Chunks, is_possible, read_all, timeline_of, window_for
 from support.twister import WORD
 
 properties = settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck))
@@ -71,7 +71,9 @@ def test_minibatches_equal_the_slow_ones(
     window = window_for(budget, chunks, is_random or count > 1)
     lengths = [length for chunk in chunks for length in chunk]
 
-    found = read_all(make(chunks, window, seed=seed, max_sweeps=2), budget, partition, data.draw(st.integers(1, 5)))
+    found = read_all(
+        timeline_of(chunks, window, seed=seed, max_sweeps=2), budget, partition, data.draw(st.integers(1, 5))
+    )
 
     expected = []
     for sweep in range(2):
@@ -88,8 +90,8 @@ def test_minibatches_equal_the_slow_ones(
 @pytest.mark.parametrize(("window", "largest"), [(Window(2, "chunks"), 5), (Window(6, "samples"), 3)])
 def test_a_pool_is_at_most_the_share_of_sequences_in_the_window(window: Window, largest: int) -> None:
     chunks = [[2, 2], [2, 2], [2, 2, 2], [2, 2, 2]]
-    assert read_all(make(chunks, window, seed=1, max_sweeps=1), Budget(samples=8, pool=largest), Partition())
-    larger = make(chunks, window, seed=1, max_sweeps=1)
+    assert read_all(timeline_of(chunks, window, seed=1, max_sweeps=1), Budget(samples=8, pool=largest), Partition())
+    larger = timeline_of(chunks, window, seed=1, max_sweeps=1)
     with pytest.raises(
         ConfigError, match=f"larger than the randomization window of .*, which holds about {largest} seq"
     ):
@@ -104,7 +106,7 @@ def test_each_sequence_comes_once_in_a_small_window(
     budget = data.draw(some_budgets(oversize="alone"))
     lengths = [length for chunk in chunks for length in chunk]
     window = Window(size, "chunks") if is_random or budget.pool else None
-    timeline = make(chunks, window, seed=seed, max_sweeps=2)
+    timeline = timeline_of(chunks, window, seed=seed, max_sweeps=2)
     try:
         found = read_all(timeline, budget, Partition(), data.draw(st.integers(1, 5)))
     except ConfigError as error:
@@ -140,7 +142,7 @@ def test_a_state_continues_in_a_new_timeline(
         "max_sweeps": 2,
         "loads_parts": data.draw(st.booleans()),
     }
-    timeline = make(chunks, **options)
+    timeline = timeline_of(chunks, **options)
     steps: list[Selection] = []
     states = []
     while (selection := timeline.read(budget, partition)) is not None:
@@ -148,7 +150,7 @@ def test_a_state_continues_in_a_new_timeline(
         states.append(json.loads(json.dumps(timeline.state())))
         assert len(steps) < 1000
     for at in data.draw(st.sets(st.integers(0, max(len(states) - 1, 0)), max_size=3)) if states else ():
-        again = make(chunks, **options)
+        again = timeline_of(chunks, **options)
         again.load_state(states[at])
         if kind in "gow":  # the state of any rank fits
             assert again.state()["position"] == states[at]["position"]
@@ -166,7 +168,7 @@ def test_going_back_inside_a_pool_repeats_the_minibatches(
     budget = data.draw(some_budgets(can_drop_last=True))
     if not is_possible(chunks, budget):
         return
-    timeline = make(chunks, window_for(budget, chunks, is_random), seed=seed, max_sweeps=2)
+    timeline = timeline_of(chunks, window_for(budget, chunks, is_random), seed=seed, max_sweeps=2)
     steps, bookmarks = [], []
     while True:
         bookmarks.append(timeline.bookmark())
@@ -198,8 +200,12 @@ def test_balanced_partitions_have_equally_many_minibatches_within_their_budget(
     window = window_for(budget, chunks, data.draw(st.booleans()))
     found = []
     for index in range(count):
-        several = read_all(make(chunks, window, seed=seed, max_sweeps=2), budget, BalancedPartition(index, count), most)
-        one_by_one = read_all(make(chunks, window, seed=seed, max_sweeps=2), budget, BalancedPartition(index, count))
+        several = read_all(
+            timeline_of(chunks, window, seed=seed, max_sweeps=2), budget, BalancedPartition(index, count), most
+        )
+        one_by_one = read_all(
+            timeline_of(chunks, window, seed=seed, max_sweeps=2), budget, BalancedPartition(index, count)
+        )
         assert several == one_by_one
         found.append(several)
     assert len({len(of_one) for of_one in found}) == 1
@@ -229,9 +235,10 @@ def test_global_partitions_share_the_minibatches_of_a_single_reader(
     }
     can_deal_chunks = options["window"] is not None and budget.rows is None
     deal: Any = data.draw(st.sampled_from(["length", "area", *["chunk"] * can_deal_chunks]))
-    whole = read_all(make(chunks, **options), budget, Partition())
+    whole = read_all(timeline_of(chunks, **options), budget, Partition())
     shares = [
-        read_all(make(chunks, **options), budget, GlobalPartition(index, count, deal), 3) for index in range(count)
+        read_all(timeline_of(chunks, **options), budget, GlobalPartition(index, count, deal), 3)
+        for index in range(count)
     ]
     assert [len(share) for share in shares] == [len(whole)] * count
     for number, (batch, flag) in enumerate(whole):
@@ -259,15 +266,15 @@ def test_a_global_state_continues_on_another_number_of_ranks(
     if not is_possible(chunks, budget):
         return
     window = window_for(budget, chunks, data.draw(st.booleans()))
-    whole = read_all(make(chunks, window, seed=seed, max_sweeps=2), budget, Partition())
-    require_same_minibatches(lambda: make(chunks, window, seed=seed, max_sweeps=2), budget, counts, whole)
+    whole = read_all(timeline_of(chunks, window, seed=seed, max_sweeps=2), budget, Partition())
+    require_same_minibatches(lambda: timeline_of(chunks, window, seed=seed, max_sweeps=2), budget, counts, whole)
 
 
 @properties
 @given(chunks=some_chunks, seed=some_seeds, size=st.integers(1, 9), data=st.data())
 def test_needed_chunks_hold_the_rest_of_a_pool(chunks: Chunks, seed: int, size: int, data: st.DataObject) -> None:
     budget = data.draw(some_budgets(oversize="alone"))
-    timeline = make(chunks, Window(size, "chunks"), seed=seed, max_sweeps=2)
+    timeline = timeline_of(chunks, Window(size, "chunks"), seed=seed, max_sweeps=2)
     try:
         timeline.read(budget)
     except ConfigError:
@@ -291,12 +298,12 @@ def test_a_budget_closes_before_any_limit() -> None:
         (Budget(padded=8, sequences=2), [2, 1, 1, 2, 2]),
         (Budget(samples=8, quadratic=2, oversize="alone"), [2, 1, 1, 4]),
     ):
-        found = read_all(make(chunks, None, max_sweeps=1), budget, Partition())
+        found = read_all(timeline_of(chunks, None, max_sweeps=1), budget, Partition())
         assert [len(batch) for batch, _ in found] == expected
 
 
 def test_a_minibatch_by_budget_ends_with_the_sweep() -> None:
-    found = read_all(make([[1, 1, 1]], None, max_sweeps=2), Budget(samples=2), Partition())
+    found = read_all(timeline_of([[1, 1, 1]], None, max_sweeps=2), Budget(samples=2), Partition())
     assert found == [([0, 1], False), ([2], True), ([0, 1], False), ([2], True)]
 
 
@@ -308,19 +315,19 @@ def test_a_minibatch_of_what_remains_is_left_out() -> None:
         (Budget(sequences=5, drop_last=True), [5]),
         (Budget(samples=4, drop_last=True), [4]),
     ):
-        found = read_all(make(chunks, None, max_sweeps=2), budget, Partition())
+        found = read_all(timeline_of(chunks, None, max_sweeps=2), budget, Partition())
         assert [(len(batch), flag) for batch, flag in found] == [
             (size, number == len(sizes) - 1) for _ in range(2) for number, size in enumerate(sizes)
         ]
     # Each pool of three leaves one out, and the last pool leaves out all of its two.
-    pooled = make(chunks, Window(2, "chunks"), max_sweeps=1)
+    pooled = timeline_of(chunks, Window(2, "chunks"), max_sweeps=1)
     found = read_all(pooled, Budget(sequences=3, pool=3, drop_last=True), Partition())
     assert [(len(batch), flag) for batch, flag in found] == [(3, True)]
 
 
 def test_if_no_minibatch_is_full_the_data_end() -> None:
     for max_sweeps in (1, None):
-        timeline = make([[1, 2], [1]], None, max_sweeps=max_sweeps)
+        timeline = timeline_of([[1, 2], [1]], None, max_sweeps=max_sweeps)
         assert timeline.read(Budget(samples=10, drop_last=True)) is None
 
 
@@ -362,18 +369,18 @@ def test_oversize_sequences_are_an_error_or_alone_or_dropped(caplog: pytest.LogC
     with pytest.raises(
         ConfigError, match=r"sequence number 1 has 9 samples, and 1 of 4 sequences are longer than the 4"
     ):
-        make(chunks, None).read(Budget(padded=4))
-    alone = read_all(make(chunks, None, max_sweeps=1), Budget(padded=4, oversize="alone"), Partition())
+        timeline_of(chunks, None).read(Budget(padded=4))
+    alone = read_all(timeline_of(chunks, None, max_sweeps=1), Budget(padded=4, oversize="alone"), Partition())
     assert [batch for batch, _ in alone] == [[0], [1], [2, 3]]
     with caplog.at_level(logging.WARNING, "cntkio"):
-        timeline = make(chunks, None, max_sweeps=2)
+        timeline = timeline_of(chunks, None, max_sweeps=2)
         dropped = read_all(timeline, Budget(padded=4, oversize="drop"), Partition())
     assert [batch for batch, _ in dropped] == [[0, 2, 3]] * 2
     assert [record.getMessage() for record in caplog.records] == [
         "the budget drops 1 of 4 sequences in each sweep: they are longer than 4 samples"
     ]
     with pytest.raises(ConfigError, match="drops all 4 sequences"):
-        make([[9] * 4], None).read(Budget(samples=4, oversize="drop"))
+        timeline_of([[9] * 4], None).read(Budget(samples=4, oversize="drop"))
 
 
 @pytest.mark.parametrize(
@@ -443,11 +450,11 @@ def test_what_cannot_be_combined_is_refused(
     options: dict[str, Any], budget: Budget, partition: Partition, text: str
 ) -> None:
     with pytest.raises(ConfigError, match=text):
-        make([[2, 2, 2], [2, 2, 2]], **options).read(budget, partition)
+        timeline_of([[2, 2, 2], [2, 2, 2]], **options).read(budget, partition)
 
 
 def test_size_or_partition_do_not_change_inside_a_pool() -> None:
-    timeline = make([[1, 2, 3, 4]], Window(1, "chunks"))
+    timeline = timeline_of([[1, 2, 3, 4]], Window(1, "chunks"))
     budget = Budget(sequences=2, pool=4)
     timeline.read(budget)
     with pytest.raises(ConfigError, match="after 1 of the 2 minibatches of a pool"):
@@ -457,12 +464,12 @@ def test_size_or_partition_do_not_change_inside_a_pool() -> None:
 
 
 def test_a_state_with_an_unknown_minibatch_of_a_pool_is_refused() -> None:
-    timeline = make([[1, 2, 3, 4]], Window(1, "chunks"))
+    timeline = timeline_of([[1, 2, 3, 4]], Window(1, "chunks"))
     timeline.read(Budget(sequences=2, pool=4, buckets=(2, 4)))
     state = timeline.state()
     assert (state["batch"], state["position"]) == (1, 0)
     assert state["minibatch_size"] == {"sequences": 2, "pool": 4, "buckets": [2, 4]}
-    again = make([[1, 2, 3, 4]], Window(1, "chunks"))
+    again = timeline_of([[1, 2, 3, 4]], Window(1, "chunks"))
     for damage in ({"batch": 2}, {"minibatch_size": {"sequences": 2}}, {"minibatch_size": {"size": 2}}, {"batch": -1}):
         with pytest.raises(CheckpointError):
             again.load_state({**state, **damage})

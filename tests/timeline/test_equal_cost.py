@@ -31,7 +31,7 @@ def some_budgets(draw: st.DrawFn, pools: st.SearchStrategy[int] = some_pools) ->
     return Budget(samples=draw(st.integers(12, 60)), padded=draw(st.none() | st.integers(12, 60)), **options)
 
 
-def make(lengths: list[int], seed: int = 0) -> Timeline:
+def timeline_of(lengths: list[int], seed: int = 0) -> Timeline:
     starts = np.array([*range(0, len(lengths), 5), len(lengths)])
     window = Window(len(starts), "chunks")
     return Timeline(np.array(lengths, np.uint32), starts, window=window, seed=seed, max_sweeps=2)
@@ -54,7 +54,7 @@ def order_of(lengths: list[int], sweep: int) -> list[int]:
 @properties
 @given(lengths=some_lengths, most=st.integers(1, 5), budget=some_budgets())
 def test_balanced_minibatches_equal_the_slow_ones(lengths: list[int], most: int, budget: Budget) -> None:
-    found = read_all(make(lengths), budget, Partition(), most)
+    found = read_all(timeline_of(lengths), budget, Partition(), most)
     expected = []
     for sweep in range(2):
         own = [True] * len(lengths)
@@ -70,8 +70,8 @@ def test_balanced_minibatches_equal_the_slow_ones(lengths: list[int], most: int,
 @properties
 @given(lengths=some_lengths, count=st.integers(2, 5), budget=some_budgets(whole_sweeps))
 def test_ranks_get_the_shares_of_the_slow_deal(lengths: list[int], count: int, budget: Budget) -> None:
-    shares = [read_all(make(lengths), budget, GlobalPartition(index, count), 3) for index in range(count)]
-    whole = read_all(make(lengths), budget, Partition())
+    shares = [read_all(timeline_of(lengths), budget, GlobalPartition(index, count), 3) for index in range(count)]
+    whole = read_all(timeline_of(lengths), budget, Partition())
     # A pool has all sequences of a sweep.
     in_rows = [] if budget.rows is None else [
         rows for sweep in range(2) for rows in rows_of_pool(budget, lengths, order_of(lengths, sweep))[0]
@@ -90,8 +90,8 @@ def test_ranks_get_the_shares_of_the_slow_deal(lengths: list[int], count: int, b
 def test_a_state_of_equal_cost_continues_on_any_number_of_ranks(
     lengths: list[int], counts: list[int], budget: Budget
 ) -> None:
-    whole = read_all(make(lengths), budget, Partition())
-    require_same_minibatches(lambda: make(lengths), budget, counts, whole)
+    whole = read_all(timeline_of(lengths), budget, Partition())
+    require_same_minibatches(lambda: timeline_of(lengths), budget, counts, whole)
 
 
 def lost(budget: Budget, lengths: npt.NDArray[np.uint32], count: int) -> float:
@@ -143,4 +143,4 @@ def test_an_impossible_balance_is_refused(options: dict[str, Any], message: str)
 )
 def test_partitions_without_equal_costs_refuse_a_balance(partition: Partition) -> None:
     with pytest.raises(ConfigError, match="balance"):
-        make([1] * 20).read(Budget(samples=9, pool=9, balance="attention"), partition)
+        timeline_of([1] * 20).read(Budget(samples=9, pool=9, balance="attention"), partition)

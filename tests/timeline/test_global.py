@@ -41,7 +41,7 @@ Found = tuple[list[tuple[int, int]], bool]
 """The samples of a minibatch, each a key and a step, and the flag."""
 
 
-def make(folder: Path, lengths: list[int], options: dict[str, Any], sweeps: int = 2) -> MinibatchSource:
+def source_in(folder: Path, lengths: list[int], options: dict[str, Any], sweeps: int = 2) -> MinibatchSource:
     lines = [f"{key} |x {key} {step}\n" for key, length in enumerate(lengths) for step in range(length)]
     (folder / "a.ctf").write_text("".join(lines))
     deserializer = CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=100)
@@ -81,11 +81,11 @@ def test_the_union_of_the_ranks_is_what_one_reader_delivers(
     module_folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, deal: Any
 ) -> None:
     deal, size = sensible(deal, options, size, count)
-    with make(module_folder, lengths, options) as source:
+    with source_in(module_folder, lengths, options) as source:
         alone = [(sorted(samples), flag) for samples, flag in read_all(source, size, Partition())]
     ranks = []
     for index in range(count):
-        with make(module_folder, lengths, options) as source:
+        with source_in(module_folder, lengths, options) as source:
             ranks.append(read_all(source, size, GlobalPartition(index, count, deal)))
     assert len({len(rank) for rank in ranks}) == 1
     assert [union(list(step)) for step in zip(*ranks, strict=True)] == alone
@@ -106,7 +106,7 @@ def test_a_state_continues_on_any_number_of_ranks_and_workers(
     data: st.DataObject,
 ) -> None:
     size = max(data.draw(st.integers(1, 30)), 3 * 9)
-    with make(module_folder, lengths, options) as source:
+    with source_in(module_folder, lengths, options) as source:
         alone = [(sorted(samples), flag) for samples, flag in read_all(source, size, Partition())]
     found: list[Found] = []
     state = None
@@ -117,7 +117,7 @@ def test_a_state_continues_on_any_number_of_ranks_and_workers(
         shares: dict[int, list[Found]] = {}
         for index in range(count):
             for worker in range(num_workers):
-                with make(module_folder, lengths, options) as source:
+                with source_in(module_folder, lengths, options) as source:
                     if state is not None:
                         source.load_state_dict(json.loads(state))
                     partition = GlobalPartition(index, count, deal, worker=worker, num_workers=num_workers)
@@ -234,13 +234,13 @@ def test_a_worker_continues_where_its_state_was_taken(
 ) -> None:
     _, size = sensible("length", options, size, 2)
     partition = GlobalPartition(1, 2, worker=data.draw(st.integers(0, num_workers - 1)), num_workers=num_workers)
-    with make(module_folder, lengths, options) as source:
+    with source_in(module_folder, lengths, options) as source:
         states, seen = [json.dumps(source.state_dict())], []
         while (share := read(source, size, partition)) is not None:
             seen.append(share)
             states.append(json.dumps(source.state_dict()))
     at = data.draw(st.integers(0, len(seen)))
-    with make(module_folder, lengths, options) as source:
+    with source_in(module_folder, lengths, options) as source:
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
 
@@ -317,7 +317,7 @@ def test_refuses_impossible_deals(
     module_folder: Path, wrong: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     with (
-        make(module_folder, [3, 1, 2], {"randomize": True} | options) as source,
+        source_in(module_folder, [3, 1, 2], {"randomize": True} | options) as source,
         pytest.raises(ConfigError, match=message),
     ):
         source.read(20, GlobalPartition(**({"index": 0, "count": 2} | wrong)))

@@ -58,7 +58,7 @@ def some_sizes(draw: st.DrawFn, count: int = 1, can_drop_last: bool = False) -> 
     return Budget(**limits, oversize="drop" if "rows" in limits else draw(st.sampled_from(["alone", "drop"])))
 
 
-def make(tables: Tables, weights: Weights, stop: str = "all") -> MixedTimeline:
+def timeline_of(tables: Tables, weights: Weights, stop: str = "all") -> MixedTimeline:
     timelines, chunks = [], [chunk for table in tables for chunk in table]
     for number, table in enumerate(tables):
         own = np.array([length for chunk in table for length in chunk], np.uint32)
@@ -113,7 +113,7 @@ def test_minibatches_equal_the_slow_ones(tables: Tables, stop: str, most: int, d
         return
     expected = slow(tables, weights)
     order, ends = expected.order(expected.end(stop))
-    timeline = make(tables, weights, stop)
+    timeline = timeline_of(tables, weights, stop)
     assert timeline.end == len(order)
     found = read(timeline, budget, Partition(), most)
     own = [True] * len(order)
@@ -138,7 +138,7 @@ def test_minibatches_equal_the_slow_ones(tables: Tables, stop: str, most: int, d
 @given(tables=some_tables, first=st.integers(0, 3000), data=st.data())
 def test_every_window_of_a_block_has_the_exact_proportions(tables: Tables, first: int, data: st.DataObject) -> None:
     weights = data.draw(some_weights(len(tables)))
-    timeline = make(tables, weights, "forever")
+    timeline = timeline_of(tables, weights, "forever")
     timeline.restore({"minibatchSourcePosition": first})
     selection = timeline.read(Budget(sequences=1000), Partition())
     assert selection is not None
@@ -169,7 +169,7 @@ def test_a_state_continues_in_a_new_timeline(tables: Tables, count: int, kind: s
     }[kind]
     if not is_possible(tables, budget.share(partition.num_shares)):
         return
-    timeline = make(tables, weights)
+    timeline = timeline_of(tables, weights)
     steps: list[Selection] = []
     states, bookmarks = [], []
     while (selection := timeline.read(budget, partition)) is not None:
@@ -178,7 +178,7 @@ def test_a_state_continues_in_a_new_timeline(tables: Tables, count: int, kind: s
         bookmarks.append(timeline.bookmark())
     whole = [(step.sequences.tolist(), step.end_of_sweep) for step in steps]
     for at in data.draw(st.sets(st.integers(0, max(len(states) - 1, 0)), max_size=3)) if states else ():
-        again = make(tables, weights)
+        again = timeline_of(tables, weights)
         again.load_state(states[at])
         assert again.state() == states[at]
         assert read(again, budget, partition) == whole[at + 1 :]
@@ -194,8 +194,8 @@ def test_a_global_state_continues_on_another_number_of_ranks(
     weights, budget = data.draw(some_weights(len(tables))), data.draw(some_sizes())
     if not is_possible(tables, budget):
         return
-    whole = read(make(tables, weights), budget, Partition())
-    require_same_minibatches(lambda: make(tables, weights), budget, ranks, whole)
+    whole = read(timeline_of(tables, weights), budget, Partition())
+    require_same_minibatches(lambda: timeline_of(tables, weights), budget, ranks, whole)
 
 
 @properties
@@ -205,13 +205,13 @@ def test_balanced_partitions_have_equally_many_minibatches(tables: Tables, count
     share = budget.share(count)
     if not is_possible(tables, share):
         return
-    found = [read(make(tables, weights), budget, BalancedPartition(index, count)) for index in range(count)]
-    plain = [read(make(tables, weights), budget, Partition(index, count)) for index in range(count)]
+    found = [read(timeline_of(tables, weights), budget, BalancedPartition(index, count)) for index in range(count)]
+    plain = [read(timeline_of(tables, weights), budget, Partition(index, count)) for index in range(count)]
     assert len({len(of_one) for of_one in found}) == 1
     lengths = [length for table in tables for chunk in table for length in chunk]
     for batch, _ in itertools.chain(*found, *plain):
         assert batch and (len(batch) == 1 or keeps(share.extreme(max), [lengths[sequence] for sequence in batch]))
-    single = read(make(tables, weights), share, Partition())
+    single = read(timeline_of(tables, weights), share, Partition())
     assert sorted(batch for of_one in plain for batch, _ in of_one) == sorted(batch for batch, _ in single)
 
 
@@ -221,7 +221,7 @@ def test_needed_chunks_hold_what_is_delivered(tables: Tables, data: st.DataObjec
     weights, budget = data.draw(some_weights(len(tables))), data.draw(some_sizes())
     if not is_possible(tables, budget):
         return
-    timeline = make(tables, weights)
+    timeline = timeline_of(tables, weights)
     while True:
         known = {*timeline.needed_chunks().chunks, *itertools.islice(timeline.chunks_ahead(), 100)}
         selection = timeline.read(budget, Partition())
@@ -231,7 +231,7 @@ def test_needed_chunks_hold_what_is_delivered(tables: Tables, data: st.DataObjec
 
 
 def test_what_a_mixture_of_sequences_cannot_do_is_refused() -> None:
-    timeline = make([[[1, 2, 3]], [[4, 5, 6]]], Weights.of({"a": 1, "b": 1}, "ab"))
+    timeline = timeline_of([[[1, 2, 3]], [[4, 5, 6]]], Weights.of({"a": 1, "b": 1}, "ab"))
     with pytest.raises(ConfigError, match="neither deal='chunk'"):
         timeline.read(4, GlobalPartition(0, 2, "chunk"))
     with pytest.raises(ConfigError, match="remainder='merge'"):

@@ -18,7 +18,7 @@ SOME_WINDOWS = st.none() | st.builds(
 PATIENT = settings(deadline=None)
 
 
-def make(chunks: list[list[int]], window: Window | None = None, **options: Any) -> Timeline:
+def timeline_of(chunks: list[list[int]], window: Window | None = None, **options: Any) -> Timeline:
     lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
     return Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, **options)
 
@@ -31,14 +31,14 @@ def deliver(timeline: Timeline, size: int, partition: Partition = WHOLE) -> list
 
 
 def test_a_short_read_at_the_end_of_a_sweep_is_skipped() -> None:
-    timeline = make([[1] * 5], max_sweeps=3, crosses_sweeps=False, only_full=True)
+    timeline = timeline_of([[1] * 5], max_sweeps=3, crosses_sweeps=False, only_full=True)
     assert deliver(timeline, 2) == [[0, 1], [2, 3]] * 3
 
 
 def test_a_sweep_shorter_than_the_size_is_delivered() -> None:
-    timeline = make([[1] * 5], max_sweeps=2, crosses_sweeps=False, only_full=True)
+    timeline = timeline_of([[1] * 5], max_sweeps=2, crosses_sweeps=False, only_full=True)
     assert deliver(timeline, 6) == [[0, 1, 2, 3, 4]] * 2
-    assert make([[1] * 5], max_sweeps=1, only_full=True).read(5) is not None
+    assert timeline_of([[1] * 5], max_sweeps=1, only_full=True).read(5) is not None
 
 
 @PATIENT
@@ -48,8 +48,8 @@ def test_only_the_full_reads_of_all_reads_are_delivered(
 ) -> None:
     ones = [[1] * sum(chunk) for chunk in chunks]
     options: dict[str, Any] = {"max_sweeps": 2, "crosses_sweeps": False, "size_counts": "all"}
-    every = deliver(make(ones, window, **options), size)
-    timeline = make(ones, window, only_full=True, **options)
+    every = deliver(timeline_of(ones, window, **options), size)
+    timeline = timeline_of(ones, window, only_full=True, **options)
     expected = [read for read in every if len(read) == size] if size <= timeline.num_samples else every
     delivered = []
     for _ in range(num_reads):
@@ -57,7 +57,7 @@ def test_only_the_full_reads_of_all_reads_are_delivered(
         if selection is not None:
             delivered.append(selection.sequences.tolist())
     state = timeline.state()
-    again = make(ones, window, only_full=True, **options)
+    again = timeline_of(ones, window, only_full=True, **options)
     again.load_state(state)
     assert [*delivered, *deliver(again, size)] == expected
 
@@ -66,7 +66,7 @@ def test_only_the_full_reads_of_all_reads_are_delivered(
 
 
 def test_rows_give_the_truncation_length() -> None:
-    timeline = make([[5, 5, 5]], num_rows=2)
+    timeline = timeline_of([[5, 5, 5]], num_rows=2)
     for size, num_steps in ((6, 3), (4, 2), (1, 1)):
         selection = timeline.read(size)
         assert selection is not None and selection.parts is not None
@@ -74,7 +74,7 @@ def test_rows_give_the_truncation_length() -> None:
 
 
 def test_an_epoch_changes_the_rows_and_going_back_undoes_it() -> None:
-    timeline = make([[5, 5, 5]], num_rows=2)
+    timeline = timeline_of([[5, 5, 5]], num_rows=2)
 
     def steps() -> int:
         selection = timeline.read(6)
@@ -90,13 +90,13 @@ def test_an_epoch_changes_the_rows_and_going_back_undoes_it() -> None:
 
 
 def test_a_refused_size_changes_nothing() -> None:
-    timeline = make([[5, 5, 5]], num_rows=4)
+    timeline = timeline_of([[5, 5, 5]], num_rows=4)
     before = timeline.read(8)
     state = timeline.state()
     with pytest.raises(ConfigError, match="5 partitions share 4 slots"):
         timeline.read(8, Partition(0, 5))
     assert timeline.state() == state
-    first, second = timeline.read(8), make([[5, 5, 5]], num_rows=4)
+    first, second = timeline.read(8), timeline_of([[5, 5, 5]], num_rows=4)
     second.load_state(state)
     assert before is not None and first is not None
     assert content(first) == content(second.read(8))
@@ -110,7 +110,7 @@ def content(selection: Selection | None) -> Any:
 
 
 def test_parts_carry_the_lengths_of_their_sequences() -> None:
-    timeline = make([[5, 1], [3]], truncation_length=2, max_sweeps=1)
+    timeline = timeline_of([[5, 1], [3]], truncation_length=2, max_sweeps=1)
     for selection in iter(lambda: timeline.read(4), None):
         assert selection.parts is not None
         assert selection.parts.lengths.tolist() == [[5, 1, 3][index] for index in selection.sequences]
@@ -120,7 +120,7 @@ def test_parts_carry_the_lengths_of_their_sequences() -> None:
 
 
 def test_a_part_of_a_selection_keeps_its_columns_together() -> None:
-    timeline = make([[5, 1], [3]], truncation_length=2, max_sweeps=1)
+    timeline = timeline_of([[5, 1], [3]], truncation_length=2, max_sweeps=1)
     selection = timeline.read(4)
     assert selection is not None and selection.parts is not None
     mask = np.array([False, True, True])
@@ -141,7 +141,7 @@ def test_a_part_of_a_selection_keeps_its_columns_together() -> None:
 def test_a_plan_has_a_new_version_whenever_its_chunks_change(
     chunks: list[list[int]], window: Window | None, size: int, count: int, steps: int
 ) -> None:
-    timeline = make(chunks, window, max_sweeps=3, truncation_length=steps)
+    timeline = timeline_of(chunks, window, max_sweeps=3, truncation_length=steps)
     partition, size = Partition(0, count), max(size, 2 * count)
     plans = [timeline.needed_chunks(partition)]
     while timeline.read_several(size, partition, 4) is not None:
@@ -154,7 +154,7 @@ def test_a_plan_has_a_new_version_whenever_its_chunks_change(
 
 
 def test_a_plan_stays_while_the_window_stays() -> None:
-    timeline = make([[1] * 4] * 3, Window(3, "chunks"), max_sweeps=1)
+    timeline = timeline_of([[1] * 4] * 3, Window(3, "chunks"), max_sweeps=1)
     plans = [timeline.needed_chunks()]
     for _ in range(3):
         timeline.read(1)
@@ -166,7 +166,7 @@ def test_a_plan_stays_while_the_window_stays() -> None:
 
 
 def test_going_back_restores_the_turn_of_a_worker() -> None:
-    timeline = make([[1] * 12], max_sweeps=1)
+    timeline = timeline_of([[1] * 12], max_sweeps=1)
     partition = BalancedPartition(0, 2, "drop", 1, 2)
     first = timeline.read(2, partition)
     bookmark, state = timeline.bookmark(), timeline.state()
@@ -178,5 +178,5 @@ def test_going_back_restores_the_turn_of_a_worker() -> None:
 
 
 def test_very_many_partitions_share_the_last_sequences() -> None:
-    timeline = make([[1, 1]], max_sweeps=1)
+    timeline = timeline_of([[1, 1]], max_sweeps=1)
     assert deliver(timeline, 2, BalancedPartition(1, 1000, "repeat")) == [[1]]

@@ -20,7 +20,7 @@ from support.rounds import rounds
 from support.timelines import Chunks, is_possible, read_all, window_for
 from support.twister import WORD
 
-make = functools.partial(timelines.make, max_sweeps=2)
+timeline_of = functools.partial(timelines.timeline_of, max_sweeps=2)
 
 properties = settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck), deadline=None)
 
@@ -94,7 +94,7 @@ def test_minibatches_are_those_of_the_slow_twin(
     if not is_possible(chunks, case.budget, count) or partition.index >= len(chunks):
         return
     window = window_for(case.budget, chunks, is_random or count > 1)
-    found = read_all(make(chunks, window, seed=seed), case.budget, partition, data.draw(st.integers(1, 5)))
+    found = read_all(timeline_of(chunks, window, seed=seed), case.budget, partition, data.draw(st.integers(1, 5)))
     lengths = [length for chunk in chunks for length in chunk]
     orders = [
         [(0, at) for at in range(len(lengths))] if window is None else
@@ -126,18 +126,18 @@ def test_a_state_continues_in_a_new_timeline(
         "window": window_for(case.budget, chunks, kind == "o" or data.draw(st.booleans())), "seed": seed,
         "loads_parts": data.draw(st.booleans()),
     }  # fmt: skip
-    timeline = make(chunks, **options)
+    timeline = timeline_of(chunks, **options)
     steps, states = list[Any](), list[Any]()
     while (selection := timeline.read(case.budget, partition)) is not None:
         steps.append((selection.sequences.tolist(), selection.end_of_sweep))
         states.append(json.loads(json.dumps(timeline.state())))
         assert len(steps) < 1000
-    assert read_all(make(chunks, **options), case.budget, partition, 7) == steps
+    assert read_all(timeline_of(chunks, **options), case.budget, partition, 7) == steps
     for at in range(len(steps)):
-        again = make(chunks, **options)
+        again = timeline_of(chunks, **options)
         again.load_state(states[at])
         assert read_all(again, case.budget, partition) == steps[at + 1 :]
-        passed = make(chunks, **options)
+        passed = timeline_of(chunks, **options)
         if passed.pass_over(case.budget, partition, at + 1, 2**64 - 1) == at + 1:
             assert read_all(passed, case.budget, partition) == steps[at + 1 :]
 
@@ -151,8 +151,10 @@ def test_global_minibatches_do_not_depend_on_the_number_of_ranks(
     if not is_possible(chunks, case.budget):
         return
     window = window_for(case.budget, chunks, data.draw(st.booleans()))
-    whole = read_all(make(chunks, window, seed=seed), case.budget, Partition())
-    require_same_minibatches(lambda: make(chunks, window, seed=seed, loads_parts=True), case.budget, counts, whole)
+    whole = read_all(timeline_of(chunks, window, seed=seed), case.budget, Partition())
+    require_same_minibatches(
+        lambda: timeline_of(chunks, window, seed=seed, loads_parts=True), case.budget, counts, whole
+    )
 
 
 @properties
@@ -168,7 +170,7 @@ def test_ranks_deliver_each_sequence_that_is_short_enough_once(
     found = list[int]()
     for index in range(count):
         partition = GlobalPartition(index, count) if is_global else BalancedPartition(index, count, "drop")
-        timeline, begin = make(chunks, window, seed=seed, max_sweeps=1), 0
+        timeline, begin = timeline_of(chunks, window, seed=seed, max_sweeps=1), 0
         while (selection := timeline.read(case.budget, partition)) is not None:
             own = [lengths[sequence] for sequence in selection.sequences.tolist()]
             found += selection.sequences.tolist()
@@ -200,7 +202,7 @@ LENGTHS = [[1, 2, 3, 4, 5, 6, 7, 8]] * 9
 def test_a_schedule_changes_after_a_state_and_not_before(limits: dict[str, Any], message: str | None) -> None:
     window = Window(9, "chunks")
     for num_reads in (1, 3, 7):
-        one, other = make(LENGTHS, window), make(LENGTHS, window)
+        one, other = timeline_of(LENGTHS, window), timeline_of(LENGTHS, window)
         for _ in range(num_reads):
             one.read(RAMP)
         state = json.loads(json.dumps(one.state()))
@@ -210,7 +212,7 @@ def test_a_schedule_changes_after_a_state_and_not_before(limits: dict[str, Any],
             rest = read_all(other, size, Partition())
             assert other.state()["minibatch_size"] == size_to_json(size)
             if set(limits) == {"samples"}:  # the new run is what a run with the new schedule delivers
-                assert rest == read_all(make(LENGTHS, window), size, Partition())[num_reads:]
+                assert rest == read_all(timeline_of(LENGTHS, window), size, Partition())[num_reads:]
         else:
             with pytest.raises(ConfigError, match=message or "change after . of"):
                 other.read(size)
@@ -263,17 +265,17 @@ def test_an_impossible_table_is_refused(options: dict[str, Any], message: str) -
 
 def test_sequences_that_are_too_long_somewhere_are_an_error_or_counted(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ConfigError, match="27 of 72 sequences are longer than the 5 samples"):
-        make(LENGTHS, None).read(Budget(samples=99, max_length={0: 5, 90: 9}))
+        timeline_of(LENGTHS, None).read(Budget(samples=99, max_length={0: 5, 90: 9}))
     with caplog.at_level(logging.WARNING):
-        make(LENGTHS, None).read(Budget(samples=99, max_length={0: 5, 90: 9}, oversize="drop"))
+        timeline_of(LENGTHS, None).read(Budget(samples=99, max_length={0: 5, 90: 9}, oversize="drop"))
     assert "drops up to 27 of 72 sequences in each sweep: they are longer than 5" in caplog.text
     with pytest.raises(ConfigError, match="drops all 72"):
-        make([[8] * 8] * 9, None).read(Budget(samples=99, max_length={0: 5, 90: 9}, oversize="drop"))
+        timeline_of([[8] * 8] * 9, None).read(Budget(samples=99, max_length={0: 5, 90: 9}, oversize="drop"))
 
 
 def test_ranks_whose_sequences_come_later_are_not_at_the_end() -> None:
     budget = Budget(samples=18, max_length={0: 1, 60: 9}, oversize="drop")
     chunks = [[1, 5, 5], [6, 6, 6]]  # the second partition has long sequences only
-    found = read_all(make(chunks, Window(1, "chunks"), max_sweeps=4), budget, Partition(1, 2), 3)
+    found = read_all(timeline_of(chunks, Window(1, "chunks"), max_sweeps=4), budget, Partition(1, 2), 3)
     assert sum(len(sequences) for sequences, _ in found) >= 5
     assert all(sequences for sequences, _ in found)

@@ -36,7 +36,7 @@ Chunks = list[list[int]]
 ALL = Partition()
 
 
-def make(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
+def timeline_of(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
     lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
     return Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, **options)
 
@@ -146,7 +146,7 @@ def test_the_generator_of_the_slow_timeline_is_standard() -> None:
     ],
 )
 def test_chunks_come_in_the_known_order(seed: int, order: list[int]) -> None:
-    one_each = make([[1]] * 10, Window(1, "chunks"), seed=seed, max_sweeps=1)
+    one_each = timeline_of([[1]] * 10, Window(1, "chunks"), seed=seed, max_sweeps=1)
     assert deliver(one_each, 100) == [order]
     assert order_of_chunks(10, seed) == order
 
@@ -161,7 +161,7 @@ def test_chunks_come_in_the_known_order(seed: int, order: list[int]) -> None:
 )
 def test_windows_hold_the_known_chunks(window: Window, expected: list[tuple[int, int]]) -> None:
     assert windows([2] * 6, window.size, window.unit) == expected
-    timeline = make([[1, 1]] * 6, window, max_sweeps=1)
+    timeline = timeline_of([[1, 1]] * 6, window, max_sweeps=1)
     order = order_of_chunks(6, 0)
     for first, end in expected:
         assert timeline.needed_chunks().chunks == order[first:end]
@@ -169,7 +169,7 @@ def test_windows_hold_the_known_chunks(window: Window, expected: list[tuple[int,
 
 
 def test_the_worked_example_of_the_page_is_correct() -> None:
-    timeline = make([[1, 1]] * 6, Window(3, "chunks"), max_sweeps=3)
+    timeline = timeline_of([[1, 1]] * 6, Window(3, "chunks"), max_sweeps=3)
     #            C0 D1 D0 B1 C1 B0 A1 E1 E0 A0 F0 F1
     assert deliver(timeline, 12) == [
         [4, 7, 6, 3, 5, 2, 1, 9, 8, 0, 10, 11],
@@ -187,7 +187,7 @@ def test_the_worked_example_of_the_page_is_correct() -> None:
     ],
 )
 def test_reads_take_whole_sequences(reads: str, size: int, expected: list[list[int]]) -> None:
-    assert deliver(make([[2, 3], [9, 1], [1]], None, max_sweeps=1), size) == expected, reads
+    assert deliver(timeline_of([[2, 3], [9, 1], [1]], None, max_sweeps=1), size) == expected, reads
 
 
 @pytest.mark.parametrize(
@@ -205,19 +205,19 @@ def test_reads_take_whole_sequences(reads: str, size: int, expected: list[list[i
     ],
 )
 def test_limits_end_the_data(limit: dict[str, int], expected: list[list[int]]) -> None:
-    timeline = make([[1, 2], [2]], None, **limit)
+    timeline = timeline_of([[1, 2], [2]], None, **limit)
     assert deliver(timeline, 3) == expected
     assert timeline.read(3) is None
 
 
 def test_a_limit_of_two_to_the_62_counts_samples() -> None:
-    timeline = make([[1], [1]], None, max_samples=2**62 - 1)
+    timeline = timeline_of([[1], [1]], None, max_samples=2**62 - 1)
     assert deliver(timeline, 2, most=5) == [[0, 1]] * 5
 
 
 def test_sizes_above_two_to_the_31_are_not_cut() -> None:
     for window in (None, Window(1, "chunks")):
-        timeline = make([[1], [1]], window, max_sweeps=3)
+        timeline = timeline_of([[1], [1]], window, max_sweeps=3)
         assert len(deliver(timeline, 2**32 + 1)[0]) == 6
         assert timeline.position == 6
 
@@ -228,7 +228,7 @@ def test_an_empty_read_is_not_the_end() -> None:
     chunks = [[1, 1], [9, 9], [1, 1], [9, 9]]
     found = 0
     for seed in range(40):
-        timeline, slow = (maker(chunks, Window(1, "chunks"), seed=seed) for maker in (make, make_slow))
+        timeline, slow = (maker(chunks, Window(1, "chunks"), seed=seed) for maker in (timeline_of, make_slow))
         for step, (size, index) in enumerate(itertools.product((20, 2), (0, 1, 1, 0, 1))):
             selection, expected = timeline.read(size, Partition(index, 2)), slow.read(size, index, 2)
             assert content(selection) == expected, (seed, step)
@@ -240,36 +240,36 @@ def test_an_empty_read_is_not_the_end() -> None:
 
 
 def test_a_partition_beyond_the_chunks_ends_at_once() -> None:
-    assert make([[1, 2]], Window(1, "chunks")).read(4, Partition(1, 2)) is None
+    assert timeline_of([[1, 2]], Window(1, "chunks")).read(4, Partition(1, 2)) is None
 
 
 @pytest.mark.parametrize(
     ("index", "expected"), [(0, [[0], [2], [1], [0]]), (1, [[1], [0], [2], [1]])], ids=["first", "second"]
 )
 def test_turns_in_order_continue_in_the_next_sweep(index: int, expected: list[list[int]]) -> None:
-    assert deliver(make([[1, 1, 1]], None), 2, Partition(index, 2), most=4) == expected
+    assert deliver(timeline_of([[1, 1, 1]], None), 2, Partition(index, 2), most=4) == expected
 
 
 def test_turns_in_order_begin_again_after_a_restore() -> None:
-    timeline = make([[1, 1, 1]], None)
+    timeline = timeline_of([[1, 1, 1]], None)
     timeline.go_to(3)
     assert deliver(timeline, 2, Partition(0, 2), most=1) == [[0]]
 
 
 def test_a_restore_within_a_sequence_continues_with_the_next_sequence() -> None:
-    timeline = make([[3, 3], [3]], None)
+    timeline = timeline_of([[3, 3], [3]], None)
     timeline.go_to(4)
     assert timeline.position == 6
     assert deliver(timeline, 3, most=1) == [[2]]
 
 
 def test_classic_reads_stop_at_the_sweep_and_count_all_partitions() -> None:
-    timeline = make([[1, 1, 1], [1, 1]], None, crosses_sweeps=False, size_counts="all")
+    timeline = timeline_of([[1, 1, 1], [1, 1]], None, crosses_sweeps=False, size_counts="all")
     assert deliver(timeline, 4, Partition(0, 2), most=3) == [[0, 2], [4], [1, 3]]
 
 
 def test_a_classic_epoch_begins_after_the_last_sequence_of_the_previous() -> None:
-    timeline = make([[3, 3], [3]], None, crosses_sweeps=False, size_counts="all")
+    timeline = timeline_of([[3, 3], [3]], None, crosses_sweeps=False, size_counts="all")
     epochs = []
     for epoch in range(3):
         timeline.begin_epoch(epoch * 4, epoch * 4 + 4)
@@ -278,7 +278,7 @@ def test_a_classic_epoch_begins_after_the_last_sequence_of_the_previous() -> Non
 
 
 def test_truncated_parts_continue_in_the_same_slot() -> None:
-    timeline = make([[5, 1], [3]], None, truncation_length=2, max_sweeps=1)
+    timeline = timeline_of([[5, 1], [3]], None, truncation_length=2, max_sweeps=1)
     reads = [content(selection) for selection in iter(lambda: timeline.read(4), None)]
     assert reads == [
         ([(0, 0, 0, 2, 0, True), (1, 1, 0, 1, 0, False), (1, 2, 0, 1, 1, True)], False),
@@ -289,7 +289,7 @@ def test_truncated_parts_continue_in_the_same_slot() -> None:
 
 def test_a_state_keeps_the_slots_and_a_position_does_not() -> None:
     def truncated() -> Timeline:
-        return make([[5, 5]], None, truncation_length=2)
+        return timeline_of([[5, 5]], None, truncation_length=2)
 
     timeline = truncated()
     timeline.read(2)
@@ -305,30 +305,30 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: Partition(2, 2), ConfigError, "partition_index 2 is outside 0..1"),
     (lambda: Partition(-1, 2), ConfigError, "partition_index -1"),
     (lambda: Partition(0, 0), ConfigError, "num_data_partitions is 0"),
-    (lambda: make([[1]], None, max_samples=1, max_sweeps=1), ConfigError, "exclude each other"),
-    (lambda: make([[1]], None, max_samples=-1), ConfigError, "max_samples is -1"),
-    (lambda: make([[1]], None, seed=2**64), ConfigError, "seed is 18446744073709551616"),
-    (lambda: make([], None), CorpusError, "no sequences"),
-    (lambda: make([[1, 0]], None), CorpusError, "sequence number 1 counts for no samples"),
-    (lambda: make([[1]], None).read(0), ConfigError, "minibatch_size_in_samples is 0"),
-    (lambda: make([[1]], None, max_samples=0).read(1), ConfigError, "max_samples is 0"),
+    (lambda: timeline_of([[1]], None, max_samples=1, max_sweeps=1), ConfigError, "exclude each other"),
+    (lambda: timeline_of([[1]], None, max_samples=-1), ConfigError, "max_samples is -1"),
+    (lambda: timeline_of([[1]], None, seed=2**64), ConfigError, "seed is 18446744073709551616"),
+    (lambda: timeline_of([], None), CorpusError, "no sequences"),
+    (lambda: timeline_of([[1, 0]], None), CorpusError, "sequence number 1 counts for no samples"),
+    (lambda: timeline_of([[1]], None).read(0), ConfigError, "minibatch_size_in_samples is 0"),
+    (lambda: timeline_of([[1]], None, max_samples=0).read(1), ConfigError, "max_samples is 0"),
     (
-        lambda: make([[1]], Window(1, "chunks"), max_samples=2**63).read(1),
+        lambda: timeline_of([[1]], Window(1, "chunks"), max_samples=2**63).read(1),
         ConfigError,
         "randomized source counts up to",
     ),
-    (lambda: make([[2]], Window(1, "chunks"), max_sweeps=2**62).read(1), ConfigError, "would end at sample"),
+    (lambda: timeline_of([[2]], Window(1, "chunks"), max_sweeps=2**62).read(1), ConfigError, "would end at sample"),
     (
-        lambda: make([[1]], None, truncation_length=4).read(7, Partition(0, 2)),
+        lambda: timeline_of([[1]], None, truncation_length=4).read(7, Partition(0, 2)),
         ConfigError,
         "2 partitions share 1 slots",
     ),
-    (lambda: make([[1]], None).go_to(-1), CheckpointError, "position -1"),
-    (lambda: make([[1]], None).go_to(2**64), CheckpointError, "is outside"),
-    (lambda: make([[1]], None).load_state({}), CheckpointError, "the state has no 'position'"),
-    (lambda: make([[1]], None).load_state({"position": "3"}), CheckpointError, "the state's"),
+    (lambda: timeline_of([[1]], None).go_to(-1), CheckpointError, "position -1"),
+    (lambda: timeline_of([[1]], None).go_to(2**64), CheckpointError, "is outside"),
+    (lambda: timeline_of([[1]], None).load_state({}), CheckpointError, "the state has no 'position'"),
+    (lambda: timeline_of([[1]], None).load_state({"position": "3"}), CheckpointError, "the state's"),
     (
-        lambda: make([[1]], None).load_state({"position": 3, "minibatch_size": 1, "partition": [1, 1]}),
+        lambda: timeline_of([[1]], None).load_state({"position": 3, "minibatch_size": 1, "partition": [1, 1]}),
         CheckpointError,
         "the state's 'partition'",
     ),
@@ -347,7 +347,7 @@ for slots, message in (
 ):
     ERRORS.append(
         (
-            lambda slots=slots: make([[2]], None, truncation_length=2).load_state(truncated_state(slots)),
+            lambda slots=slots: timeline_of([[2]], None, truncation_length=2).load_state(truncated_state(slots)),
             CheckpointError,
             message,
         )
@@ -368,7 +368,7 @@ def test_errors_name_the_option_or_the_data(wrong: Any, kind: type[Exception], m
 def test_every_sweep_delivers_each_sequence_once(
     chunks: Chunks, window: Window | None, seed: int, size: int, sweeps: int
 ) -> None:
-    delivered = everything(make(chunks, window, seed=seed, max_sweeps=sweeps), size)
+    delivered = everything(timeline_of(chunks, window, seed=seed, max_sweeps=sweeps), size)
     count = sum(map(len, chunks))
     assert len(delivered) == sweeps * count
     for sweep in range(sweeps):
@@ -384,7 +384,7 @@ def test_partitions_together_deliver_every_sequence_once(
     sweeps = data.draw(st.integers(1, 3))
     delivered: Counter[int] = Counter()
     for index in range(count):
-        timeline = make(chunks, window, seed=seed, max_sweeps=sweeps)
+        timeline = timeline_of(chunks, window, seed=seed, max_sweeps=sweeps)
         delivered.update(everything(timeline, size, Partition(index, count)))
     assert delivered == dict.fromkeys(range(sum(map(len, chunks))), sweeps)
 
@@ -397,13 +397,13 @@ def test_a_state_continues_as_if_nothing_had_happened(
     count = data.draw(st.integers(1, 3))
     partition = Partition(data.draw(st.integers(0, count - 1)), count)
     size = data.draw(st.integers(3 * count, 60))
-    timeline, other = make(chunks, window, **options), make(chunks, window, **options)
+    timeline, other = timeline_of(chunks, window, **options), timeline_of(chunks, window, **options)
     other.read(data.draw(st.integers(9, 60)))
     for _ in range(data.draw(st.integers(0, 12))):
         timeline.read(size, partition)
     state = json.loads(json.dumps(timeline.state()))
     expected = [content(timeline.read(size, partition)) for _ in range(4)]
-    for again in (other, make(chunks, window, **options)):
+    for again in (other, timeline_of(chunks, window, **options)):
         again.load_state(state)
         assert [content(again.read(size, partition)) for _ in range(4)] == expected
     timeline.load_state(state)
@@ -417,7 +417,7 @@ def test_a_state_continues_as_if_nothing_had_happened(
 def test_a_position_and_the_settings_are_the_whole_state(
     chunks: Chunks, window: Window | None, seed: int, size: int, num_reads: int
 ) -> None:
-    timeline, again = make(chunks, window, seed=seed), make(chunks, window, seed=seed)
+    timeline, again = timeline_of(chunks, window, seed=seed), timeline_of(chunks, window, seed=seed)
     for _ in range(num_reads):
         timeline.read(size)
     again.restore(timeline.checkpoint())
@@ -428,8 +428,8 @@ def test_a_position_and_the_settings_are_the_whole_state(
 def test_the_order_does_not_depend_on_the_calls_before(
     chunks: Chunks, window: Window | None, seed: int, sizes: list[int]
 ) -> None:
-    at_once = everything(make(chunks, window, seed=seed, max_sweeps=2), 10**6)
-    timeline = make(chunks, window, seed=seed, max_sweeps=2)
+    at_once = everything(timeline_of(chunks, window, seed=seed, max_sweeps=2), 10**6)
+    timeline = timeline_of(chunks, window, seed=seed, max_sweeps=2)
     bit_by_bit: list[int] = []
     for size in itertools.cycle(sizes):
         list(itertools.islice(timeline.chunks_ahead(), size))
@@ -458,7 +458,7 @@ def test_several_reads_at_once_equal_single_reads(
     size_counts: str,
 ) -> None:
     options = {"seed": seed, "max_sweeps": 2, "crosses_sweeps": crosses_sweeps, "size_counts": size_counts}
-    one_by_one, at_once = make(chunks, window, **options), make(chunks, window, **options)
+    one_by_one, at_once = timeline_of(chunks, window, **options), timeline_of(chunks, window, **options)
     partition = Partition(index, 3)
     while (reads := at_once.read_several(size, partition, most)) is not None:
         assert 1 <= len(reads.bookmarks) <= most and len(reads.bounds) == len(reads.bookmarks) + 1
@@ -485,7 +485,7 @@ def test_chunks_are_planned_before_they_are_needed(
 ) -> None:
     partition = Partition(data.draw(st.integers(0, count - 1)), count)
     steps = data.draw(st.sampled_from([0, 2]))
-    timeline = make(chunks, window, seed=seed, max_sweeps=3, truncation_length=steps)
+    timeline = timeline_of(chunks, window, seed=seed, max_sweeps=3, truncation_length=steps)
     size = max(size, 2 * count)
     owner = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
     while True:
@@ -501,7 +501,7 @@ def test_chunks_are_planned_before_they_are_needed(
 
 
 def test_no_more_chunks_are_needed_than_the_window_holds() -> None:
-    timeline = make([[1] * 5] * 100, Window(8, "chunks"), max_sweeps=2)
+    timeline = timeline_of([[1] * 5] * 100, Window(8, "chunks"), max_sweeps=2)
     while timeline.read(3, Partition(1, 3)) is not None:
         assert len(timeline.needed_chunks(Partition(1, 3)).chunks) <= 3
 
@@ -536,7 +536,7 @@ def random_setting(chance: random.Random) -> tuple[Chunks, Window | None, dict[s
 def compare(number: int) -> None:
     chance = random.Random(number)
     chunks, window, options = random_setting(chance)
-    timeline, slow = make(chunks, window, **options), make_slow(chunks, window, **options)
+    timeline, slow = timeline_of(chunks, window, **options), make_slow(chunks, window, **options)
     samples, steps = timeline.num_samples, options.get("truncation_length", 0)
     size, partition = chance.randint(1, 3 * samples), Partition()
     positions = [0]
@@ -550,7 +550,7 @@ def compare(number: int) -> None:
         if chance.random() < 0.1:
             position = chance.choice([*positions, chance.randint(0, 3 * samples)])
             if chance.random() < 0.5:
-                timeline = make(chunks, window, **options)
+                timeline = timeline_of(chunks, window, **options)
             timeline.go_to(position)
             slow.restore(position)
             assert timeline.position == slow.position
@@ -596,7 +596,7 @@ def test_a_window_over_all_data_needs_four_bytes_a_sequence() -> None:
 def test_samples_are_counted_beyond_32_bits() -> None:
     chunks = [[2**32 - 1, 2**32 - 1], [2**32 - 1]]
     for window in (None, Window(1, "chunks"), Window(2**33, "samples")):
-        timeline, slow = make(chunks, window, max_sweeps=3), make_slow(chunks, window, max_sweeps=3)
+        timeline, slow = timeline_of(chunks, window, max_sweeps=3), make_slow(chunks, window, max_sweeps=3)
         assert timeline.num_samples == 3 * (2**32 - 1)
         for _ in range(4):
             assert content(timeline.read(2**33)) == slow.read(2**33, 0, 1)

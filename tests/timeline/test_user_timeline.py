@@ -26,7 +26,7 @@ LIMITS = st.fixed_dictionaries({"max_sweeps": st.integers(1, 4)}) | st.fixed_dic
 )
 
 
-def make(lengths: Lengths, window: Window | None, seed: int = 0, **limits: int) -> UserTimeline:
+def timeline_of(lengths: Lengths, window: Window | None, seed: int = 0, **limits: int) -> UserTimeline:
     arrays = [np.array(chunk, np.uint32) for chunk in lengths]
     return UserTimeline(len(arrays), arrays.__getitem__, window=window, seed=seed, **limits)
 
@@ -56,7 +56,7 @@ def has_sequences(lengths: Lengths, window: Window | None, index: int) -> bool:
 def test_the_fast_timeline_agrees_with_the_slow_timeline(
     lengths: Lengths, window: Window | None, seed: int, limits: dict[str, int], size: int
 ) -> None:
-    timeline, slow = make(lengths, window, seed, **limits), make_slow(lengths, window, seed, **limits)
+    timeline, slow = timeline_of(lengths, window, seed, **limits), make_slow(lengths, window, seed, **limits)
     while True:
         delivered = read(timeline, size)
         assert delivered == slow.read(size)
@@ -78,7 +78,7 @@ def test_a_partition_agrees_with_the_slow_timeline(
 ) -> None:
     index = data.draw(st.integers(0, count - 1))
     assume(has_sequences(lengths, window, index))
-    timeline, slow = make(lengths, window, seed, **limits), make_slow(lengths, window, seed, **limits)
+    timeline, slow = timeline_of(lengths, window, seed, **limits), make_slow(lengths, window, seed, **limits)
     while True:
         delivered = read(timeline, size, index, count)
         assert delivered == slow.read(size, index, count)
@@ -92,7 +92,7 @@ def test_a_partition_agrees_with_the_slow_timeline(
 def test_a_change_of_partition_fills_the_window_again(
     lengths: Lengths, window: Window | None, seed: int, requests: list[tuple[int, int]]
 ) -> None:
-    timeline, slow = make(lengths, window, seed, max_sweeps=3), make_slow(lengths, window, seed, max_sweeps=3)
+    timeline, slow = timeline_of(lengths, window, seed, max_sweeps=3), make_slow(lengths, window, seed, max_sweeps=3)
     for size, count in requests:
         index = size % count
         assume(has_sequences(lengths, window, index))
@@ -118,7 +118,7 @@ def test_partitions_together_deliver_every_sequence_once_per_sweep(
 ) -> None:
     delivered: Counter[Any] = Counter()
     for index in range(count):
-        timeline = make(lengths, window, seed, max_sweeps=num_sweeps)
+        timeline = timeline_of(lengths, window, seed, max_sweeps=num_sweeps)
         while (one_read := read(timeline, size, index, count)) is not None:
             delivered.update(one_read[0])
     assert delivered == {(c, j): num_sweeps for c, chunk in enumerate(lengths) for j in range(len(chunk))}
@@ -137,13 +137,13 @@ def test_a_restore_continues_as_if_nothing_had_happened(
     data: st.DataObject,
 ) -> None:
     index = data.draw(st.integers(0, count - 1))
-    timeline = make(lengths, window, seed, max_sweeps=4)
+    timeline = timeline_of(lengths, window, seed, max_sweeps=4)
     for _ in range(num_reads):
         read(timeline, size, index, count)
     checkpoint = json.loads(json.dumps(timeline.checkpoint()))
     bookmark = timeline.bookmark()
     expected = [read(timeline, size, index, count) for _ in range(8)]
-    again = make(lengths, window, seed, max_sweeps=4) if is_new else timeline
+    again = timeline_of(lengths, window, seed, max_sweeps=4) if is_new else timeline
     again.restore(checkpoint)
     assert again.checkpoint() == checkpoint
     assert [read(again, size, index, count) for _ in range(8)] == expected
@@ -157,18 +157,18 @@ def test_a_restore_continues_as_if_nothing_had_happened(
 def test_a_change_of_size_loses_and_repeats_nothing(
     lengths: Lengths, window: Window | None, seed: int, sizes: list[int]
 ) -> None:
-    timeline = make(lengths, window, seed, max_sweeps=2)
+    timeline = timeline_of(lengths, window, seed, max_sweeps=2)
     delivered: list[Any] = []
     while (one_read := read(timeline, sizes[len(delivered) % len(sizes)])) is not None:
         delivered += one_read[0]
         sizes = [*sizes[1:], sizes[0]]
-    whole = make(lengths, window, seed, max_sweeps=2)
+    whole = timeline_of(lengths, window, seed, max_sweeps=2)
     assert delivered == [entry for one_read in iter(lambda: read(whole, 5), None) for entry in one_read[0]]
 
 
 @pytest.mark.parametrize("window", [None, Window(2, "chunks"), Window(5, "samples")], ids=str)
 def test_a_partition_without_sequences_is_at_the_end(window: Window | None) -> None:
-    timeline = make([[1], [2]], window)
+    timeline = timeline_of([[1], [2]], window)
     assert read(timeline, 5, 2, 3) is None
     assert list(timeline.chunks_ahead(Partition(2, 3))) == []
 
@@ -178,7 +178,7 @@ def test_a_partition_without_sequences_is_at_the_end(window: Window | None) -> N
 def test_truncated_minibatches_deliver_every_sample_once_per_sweep(
     lengths: Lengths, window: Window | None, seed: int, steps: int, size: int, num_reads: int
 ) -> None:
-    timeline = make(lengths, window, seed, max_sweeps=2, truncation_length=steps)
+    timeline = timeline_of(lengths, window, seed, max_sweeps=2, truncation_length=steps)
     delivered: Counter[Any] = Counter()
     number = 0
     while (selection := timeline.read(size)) is not None:
@@ -194,7 +194,7 @@ def test_truncated_minibatches_deliver_every_sample_once_per_sweep(
         assert parts.num_slots == max(1, size // steps) and (parts.step + parts.num_samples <= steps).all()
         if number == num_reads:  # a state contains the rest of the slots, so nothing is lost
             state = json.loads(json.dumps(timeline.state()))
-            timeline = make(lengths, window, seed, max_sweeps=2, truncation_length=steps)
+            timeline = timeline_of(lengths, window, seed, max_sweeps=2, truncation_length=steps)
             timeline.load_state(state)
             assert timeline.state() == state
     every = {(c, j, s): 2 for c, chunk in enumerate(lengths) for j, length in enumerate(chunk) for s in range(length)}
@@ -203,17 +203,17 @@ def test_truncated_minibatches_deliver_every_sample_once_per_sweep(
 
 @pytest.mark.parametrize("limit", [{"max_sweeps": 1}, {"max_samples": 5}])
 def test_another_size_after_the_last_sequence_empties_the_slots(limit: dict[str, int]) -> None:
-    timeline = make([[5]], None, truncation_length=1, **limit)
+    timeline = timeline_of([[5]], None, truncation_length=1, **limit)
     selections = [timeline.read(size) for size in (2, 4, 2, 2)]
     assert [0 if one is None else len(one.sequences) for one in selections] == [1, 0, 0, 0]
     state = json.loads(json.dumps(timeline.state()))
-    timeline = make([[5]], None, truncation_length=1, **limit)
+    timeline = timeline_of([[5]], None, truncation_length=1, **limit)
     timeline.load_state(state)
     assert timeline.read(2) is None
 
 
 def test_going_back_to_another_size_gives_the_slots_of_that_size() -> None:
-    timeline = make([[3] * 9], None, truncation_length=2, max_sweeps=1)
+    timeline = timeline_of([[3] * 9], None, truncation_length=2, max_sweeps=1)
     timeline.read(4)
     bookmark = timeline.bookmark()
     expected = timeline.read(4)
@@ -245,7 +245,7 @@ def test_chunks_are_fetched_in_the_order_that_was_announced() -> None:
 def test_a_selection_brings_its_keys_and_its_chunks(
     lengths: Lengths, window: Window | None, seed: int, size: int, steps: int
 ) -> None:
-    timeline = make(lengths, window, seed, max_sweeps=2, truncation_length=steps)
+    timeline = timeline_of(lengths, window, seed, max_sweeps=2, truncation_length=steps)
     while (reads := timeline.read_several(size, Partition(), 9)) is not None:
         selection = reads.selection
         refs, keys = selection.refs, selection.keys
@@ -301,7 +301,7 @@ def test_a_failed_fetch_leaves_the_timeline_as_it_was() -> None:
 )
 def test_impossible_calls_are_refused(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
-        call(make([[1]], None))
+        call(timeline_of([[1]], None))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_impossible_calls_are_refused(call: Any, kind: type[Exception], message:
     ],
 )
 def test_slots_of_other_data_are_refused(slots: Any, message: str) -> None:
-    timeline = make([[2]], None, truncation_length=2)
+    timeline = timeline_of([[2]], None, truncation_length=2)
     timeline.read(2)
     with pytest.raises(CheckpointError, match=message):
         timeline.load_state({**timeline.state(), "slots": slots})
@@ -325,7 +325,7 @@ def test_slots_of_other_data_are_refused(slots: Any, message: str) -> None:
 @pytest.mark.parametrize("window", [None, Window(2, "chunks")])
 @pytest.mark.parametrize("index", range(5))
 def test_counts_of_a_checkpoint_are_limited(window: Window | None, index: int) -> None:
-    timeline = make([[2], [1, 1]], window)
+    timeline = timeline_of([[2], [1, 1]], window)
     timeline.read(2)
     before = timeline.checkpoint()
     key = list(before)[index]
@@ -336,7 +336,7 @@ def test_counts_of_a_checkpoint_are_limited(window: Window | None, index: int) -
 
 @pytest.mark.parametrize("options", [{}, {"truncation_length": 2}])
 def test_reads_continue_at_the_largest_count_of_samples(options: dict[str, int]) -> None:
-    timeline = make([[2], [1, 1]], None, **options)
+    timeline = timeline_of([[2], [1, 1]], None, **options)
     timeline.restore({**timeline.checkpoint(), "baseSampleCount": 2**62})
     for _ in range(4):
         assert timeline.read(2) is not None

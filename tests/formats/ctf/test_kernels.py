@@ -11,7 +11,7 @@ from support import ROOT
 from support.rounds import step
 
 # These tests compare deliveries with recorded deliveries of CNTK 2.7, and with the slow reader.
-TESTS = ["conformance/test_text.py", "formats/test_ctf.py", "formats/test_ctf_pages.py"]
+TESTS = ["conformance/test_text.py", "formats/ctf/test_ctf.py", "formats/ctf/test_pages.py"]
 # A kernel that shares its loops over blocks with another runs the recorded deliveries only. In `make test` all kernels
 # do so, with every third delivery, since tests in Rust compare them on random and on hostile text.
 SELECTIONS = {"scalar": TESTS[:: step(3)], "sse41": TESTS[:1], "avx2": TESTS[:: step(3)], "neon": TESTS[:: step(3)]}

@@ -437,7 +437,7 @@ print(peak_memory() - before)
 
 def test_sizes_in_a_damaged_header_allocate_no_memory() -> None:
     files = [TINY, OLD_TINY, *sorted((FOLDER / "refuse").iterdir()), *sorted((FOLDER / "refuse_old").iterdir())]
-    command = [sys.executable, "-c", MEMORY, *map(str, files), str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", MEMORY, *map(str, files), str(Path(__file__).parents[2])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 4 << 20  # over 140 files
 

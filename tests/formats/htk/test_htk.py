@@ -61,7 +61,7 @@ def read(*deserializers: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def archive_with_labels(tmp_path: Path) -> Path:
     """Three utterances in an archive, with labels of each kind."""
     utterances = [(f"u{n}", np.arange(2 * size).reshape(-1, 2) + 100 * n) for n, size in enumerate((3, 1, 4))]
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
@@ -132,20 +132,20 @@ def test_the_check_sum_is_all_words_after_the_header_as_a_number(
     assert data[12:-2] == without[12:]
 
 
-def test_labels_are_read_back_from_text_and_from_binary(corpus: Path) -> None:
+def test_labels_are_read_back_from_text_and_from_binary(archive_with_labels: Path) -> None:
     expected = [[0, 0, 2], [0], [0, 0, 2, 1]]
-    text = labels(corpus / "a.mlf", corpus / "states.list")
-    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=corpus / "a.bmlf", shape=3)))
+    text = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list")
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=archive_with_labels / "a.bmlf", shape=3)))
     for deserializer in (text, binary):
-        assert [utterance["L"] for utterance in read(features(corpus / "a.scp"), deserializer)] == expected
+        assert [utterance["L"] for utterance in read(features(archive_with_labels / "a.scp"), deserializer)] == expected
 
 
-def test_a_class_equal_to_the_dimension_is_an_error(corpus: Path) -> None:
-    text = labels(corpus / "a.mlf", corpus / "states.list", dim=2)
-    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=corpus / "a.bmlf", shape=2)))
+def test_a_class_equal_to_the_dimension_is_an_error(archive_with_labels: Path) -> None:
+    text = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list", dim=2)
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=archive_with_labels / "a.bmlf", shape=2)))
     for deserializer in (text, binary):
         with pytest.raises(FormatError, match="the class is beyond the dimension, which is 2") as caught:
-            read(features(corpus / "a.scp"), deserializer)
+            read(features(archive_with_labels / "a.scp"), deserializer)
         assert caught.value.sequence == "u0"
 
 
@@ -157,30 +157,34 @@ def test_a_run_of_more_than_65535_frames_is_read_back(tmp_path: Path) -> None:
     assert read(features(tmp_path / "a.scp"), binary)[0]["L"] == classes.tolist()
 
 
-def test_classes_are_delivered_as_class_ids_on_request(corpus: Path) -> None:
-    deserializer = labels(corpus / "a.mlf", corpus / "states.list", as_class_ids=True)
-    with MinibatchSource([features(corpus / "a.scp"), deserializer], randomize=False, max_sweeps=1) as source:
+def test_classes_are_delivered_as_class_ids_on_request(archive_with_labels: Path) -> None:
+    deserializer = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list", as_class_ids=True)
+    with MinibatchSource(
+        [features(archive_with_labels / "a.scp"), deserializer], randomize=False, max_sweeps=1
+    ) as source:
         data = source.next_minibatch(100)["L"]
         assert (data.values.dtype, data.values.tolist()) == (np.int32, [0, 0, 2, 0, 0, 0, 2, 1])
         assert data.offsets.tolist() == [0, 3, 4, 8]
 
 
-def test_an_index_cache_changes_only_the_time(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_cache_changes_only_the_time(archive_with_labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def classes() -> Any:
-        cached = labels(corpus / "a.mlf", corpus / "states.list", cache_index=True)
-        return [utterance["L"] for utterance in read(features(corpus / "a.scp"), cached)]
+        cached = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list", cache_index=True)
+        return [utterance["L"] for utterance in read(features(archive_with_labels / "a.scp"), cached)]
 
     before = classes()
     monkeypatch.setattr(entries, "scan_text", None)
     assert classes() == before
-    (corpus / "states.list").write_text("aa\nsil\nb\n")
+    (archive_with_labels / "states.list").write_text("aa\nsil\nb\n")
     with pytest.raises(TypeError):  # other names: the file must be scanned again
         classes()
 
 
-def test_a_cache_of_labels_belongs_to_the_file_that_was_read(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, scan_text = corpus / "a.mlf", entries.scan_text
-    other = corpus / "other.mlf"
+def test_a_cache_of_labels_belongs_to_the_file_that_was_read(
+    archive_with_labels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, scan_text = archive_with_labels / "a.mlf", entries.scan_text
+    other = archive_with_labels / "other.mlf"
     other.write_text(path.read_text().replace("sil", "aa"))
     os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
 
@@ -190,8 +194,8 @@ def test_a_cache_of_labels_belongs_to_the_file_that_was_read(corpus: Path, monke
         return scan_text(*arguments, **options)
 
     def classes() -> Any:
-        deserializer = labels(path, corpus / "states.list", cache_index=True)
-        return [utterance["L"] for utterance in read(features(corpus / "a.scp"), deserializer)]
+        deserializer = labels(path, archive_with_labels / "states.list", cache_index=True)
+        return [utterance["L"] for utterance in read(features(archive_with_labels / "a.scp"), deserializer)]
 
     monkeypatch.setattr(entries, "scan_text", replaced_before)
     before = classes()
@@ -205,10 +209,10 @@ def test_frames_and_classes_beyond_16_bits_are_cached(tmp_path: Path) -> None:
     small.write_text('#!MLF!#\n"u2"\n0 5 a 4\n5 6 a 65536\n.\n"u3"\n0 1 c 1\n.\n')
     deserializer = labels([small, large], None, 70000, times="frames", cache_index=True)
     for _ in range(2):  # from the files, and from the caches
-        corpus = deserializer.open()
-        rows = [[column.tolist() for column in corpus.index.layout.rows(number)] for number in range(3)]
+        archive_with_labels = deserializer.open()
+        rows = [[column.tolist() for column in archive_with_labels.index.layout.rows(number)] for number in range(3)]
         assert rows == [[[5, 1], [4, 65536]], [[1], [1]], [[66000, 4000], [69999, 3]]]
-        assert corpus.index.layout.num_rows == 5
+        assert archive_with_labels.index.layout.num_rows == 5
     assert len(list(tmp_path.glob("*.index"))) == 2
 
 
@@ -248,39 +252,46 @@ def test_mapped_and_copied_frames_are_equal(tmp_path: Path) -> None:
 def test_a_part_of_an_archive_touches_only_the_pages_of_its_utterances(tmp_path: Path) -> None:
     frames = np.arange(1 << 19, dtype=np.float32).reshape(-1, 16)  # two megabytes, four of them in a chunk
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [(f"u{n}", frames + n) for n in range(4)])
-    corpus = features(tmp_path / "a.scp", 16).open()
+    archive_with_labels = features(tmp_path / "a.scp", 16).open()
     sizes = []
     for sequences in ([0, 1, 2, 3], [0, 3]):
-        loaded = corpus.load(0, np.array(sequences, np.uint32))
+        loaded = archive_with_labels.load(0, np.array(sequences, np.uint32))
         mapped = Path("/proc/self/smaps").read_text().split(f"{tmp_path / 'a.ark'}\n")[1]
         sizes.append(int(re.findall(r"^Rss: +(\d+) kB", mapped, re.MULTILINE)[0]))
         del loaded
-    corpus.close()
+    archive_with_labels.close()
     assert sizes[1] < 0.6 * sizes[0]
 
 
-def test_an_error_in_a_label_names_file_line_utterance_and_row(corpus: Path) -> None:
-    text = (corpus / "a.mlf").read_text()
+def test_an_error_in_a_label_names_file_line_utterance_and_row(archive_with_labels: Path) -> None:
+    text = (archive_with_labels / "a.mlf").read_text()
     for old, new, what in [
         ("200000 300000 b", "200000 300000 zz", "the label is not in the mapping file: '200000 300000 zz'"),
         ("0 200000 sil", "x 200000 sil", "a time that is not a number"),
         ("200000 300000 b", "200000 100000 b", "the row ends before it begins"),
     ]:
-        (corpus / "bad.mlf").write_text(text.replace(old, new).replace("#!MLF!#\n", "#!MLF!#\n\n\n"))
+        (archive_with_labels / "bad.mlf").write_text(text.replace(old, new).replace("#!MLF!#\n", "#!MLF!#\n\n\n"))
         with pytest.raises(FormatError) as caught:
-            read(features(corpus / "a.scp"), labels(corpus / "bad.mlf", corpus / "states.list"))
+            read(
+                features(archive_with_labels / "a.scp"),
+                labels(archive_with_labels / "bad.mlf", archive_with_labels / "states.list"),
+            )
         assert what in str(caught.value)
         assert caught.value.sequence == "u0"
         assert caught.value.line is not None
-        assert (corpus / "bad.mlf").read_text().splitlines()[caught.value.line - 1] == new
+        assert (archive_with_labels / "bad.mlf").read_text().splitlines()[caught.value.line - 1] == new
 
 
-def test_an_utterance_of_another_length_is_refused_dropped_or_kept(corpus: Path) -> None:
-    mlf.write_mlf(corpus / "a.mlf", [("u0", np.zeros(2, int)), ("u1", np.ones(1, int)), ("u2", np.ones(4, int))], NAMES)
+def test_an_utterance_of_another_length_is_refused_dropped_or_kept(archive_with_labels: Path) -> None:
+    mlf.write_mlf(
+        archive_with_labels / "a.mlf",
+        [("u0", np.zeros(2, int)), ("u1", np.ones(1, int)), ("u2", np.ones(4, int))],
+        NAMES,
+    )
 
     def lengths(rule: Any) -> list[Any]:
-        joined = labels(corpus / "a.mlf", corpus / "states.list", unequal_lengths=rule)
-        return [len(utterance["L"]) for utterance in read(features(corpus / "a.scp"), joined)]
+        joined = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list", unequal_lengths=rule)
+        return [len(utterance["L"]) for utterance in read(features(archive_with_labels / "a.scp"), joined)]
 
     with pytest.raises(CorpusError, match=r"utterance u0: 2 frames in .*a.mlf, but 3 in .*a.scp"):
         lengths(None)
@@ -288,10 +299,13 @@ def test_an_utterance_of_another_length_is_refused_dropped_or_kept(corpus: Path)
     assert lengths("keep") == [2, 1, 4]
 
 
-def test_invalid_utterances_are_counted_against_the_budget(corpus: Path) -> None:
-    text = (corpus / "a.mlf").read_text().replace("0 100000 sil", "100000 200000 sil")
-    (corpus / "a.mlf").write_text(text)
-    both = features(corpus / "a.scp"), labels(corpus / "a.mlf", corpus / "states.list")
+def test_invalid_utterances_are_counted_against_the_budget(archive_with_labels: Path) -> None:
+    text = (archive_with_labels / "a.mlf").read_text().replace("0 100000 sil", "100000 200000 sil")
+    (archive_with_labels / "a.mlf").write_text(text)
+    both = (
+        features(archive_with_labels / "a.scp"),
+        labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list"),
+    )
     with pytest.raises(CorpusError, match=r"1 invalid utterance so far.*a.mlf, line 7.*does not begin at frame 0"):
         read(*both)
     assert [utterance["key"] for utterance in read(*both, max_errors=1)] == ["u0", "u2"]
@@ -300,18 +314,20 @@ def test_invalid_utterances_are_counted_against_the_budget(corpus: Path) -> None
         assert source.error_counts == {"invalid utterance": 1}
 
 
-def test_an_entry_of_four_billion_frames_spoils_no_other_utterance(corpus: Path) -> None:
+def test_an_entry_of_four_billion_frames_spoils_no_other_utterance(archive_with_labels: Path) -> None:
     for row in ("0 4294967294 sil", "5 4294967294 sil"):  # too long, or invalid as well
         text = f'#!MLF!#\n"u0"\n0 3 sil\n.\n"u1"\n{row}\n.\n"u2"\n0 4 aa\n.\n'
-        (corpus / "a.mlf").write_text(text)
-        frames = labels(corpus / "a.mlf", corpus / "states.list", times="frames", unequal_lengths="drop")
-        utterances = read(features(corpus / "a.scp"), frames, max_errors=1)
+        (archive_with_labels / "a.mlf").write_text(text)
+        frames = labels(
+            archive_with_labels / "a.mlf", archive_with_labels / "states.list", times="frames", unequal_lengths="drop"
+        )
+        utterances = read(features(archive_with_labels / "a.scp"), frames, max_errors=1)
         assert [utterance["key"] for utterance in utterances] == ["u0", "u2"]
 
 
-def test_frame_mode_delivers_each_frame_with_its_label(corpus: Path) -> None:
-    wide = features(corpus / "a.scp", context=(1, 2))
-    both = labels(corpus / "a.mlf", corpus / "states.list")
+def test_frame_mode_delivers_each_frame_with_its_label(archive_with_labels: Path) -> None:
+    wide = features(archive_with_labels / "a.scp", context=(1, 2))
+    both = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list")
     whole = {utterance["key"]: utterance for utterance in read(wide, both)}
     seen = []
     with MinibatchSource([wide, both], max_sweeps=3, frame_mode=True) as source:
@@ -351,9 +367,9 @@ def readers(folder: Path, compatible: bool) -> dict[str, Callable[[], Any]]:
 @pytest.mark.parametrize("compatible", [False, True])
 @pytest.mark.parametrize("name", ["a.ark", "c.fea", "a.scp", "a.mlf", "a.bmlf", "states.list"])
 def test_every_prefix_and_every_flipped_bit_is_data_or_a_located_error(
-    name: str, compatible: bool, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, compatible: bool, archive_with_labels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(corpus)  # short paths: fewer bits to flip
+    monkeypatch.chdir(archive_with_labels)  # short paths: fewer bits to flip
     htk.write_features("c.fea", np.arange(6).reshape(3, 2), compressed=True)
     Path("c.scp").write_text("c=c.fea[0,2]\n")
     Path("a.scp").write_text("u0=a.ark[0,2]\nu1=a.ark[3,3]\n")
@@ -466,10 +482,10 @@ def test_a_compressed_file_of_any_name_keeps_its_scales(tmp_path: Path, monkeypa
         np.testing.assert_allclose(utterance["F"], values, atol=1e-2)
 
 
-def test_options_by_cntks_names_are_kept_by_copies_and_shown(corpus: Path) -> None:
-    text = labels(corpus / "a.mlf", None)
-    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=str(corpus / "a.bmlf"), shape=3)))
-    for deserializer in (features(corpus / "a.scp"), text, binary):
+def test_options_by_cntks_names_are_kept_by_copies_and_shown(archive_with_labels: Path) -> None:
+    text = labels(archive_with_labels / "a.mlf", None)
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=str(archive_with_labels / "a.bmlf"), shape=3)))
+    for deserializer in (features(archive_with_labels / "a.scp"), text, binary):
         deserializer["DefinesMBSize"] = "T"
         assert deserializer["definesMBSize"] is True
         for copy in (dataclasses.replace(deserializer), pickle.loads(pickle.dumps(deserializer))):
@@ -479,8 +495,10 @@ def test_options_by_cntks_names_are_kept_by_copies_and_shown(corpus: Path) -> No
             deserializer["definesMBSize"] = "yes"
 
 
-def test_an_option_of_an_older_pickle_is_kept(corpus: Path) -> None:
-    older = {key: value for key, value in vars(features(corpus / "a.scp")).items() if key != "defines_mb_size"}
+def test_an_option_of_an_older_pickle_is_kept(archive_with_labels: Path) -> None:
+    older = {
+        key: value for key, value in vars(features(archive_with_labels / "a.scp")).items() if key != "defines_mb_size"
+    }
     for was_set in (False, True):
         deserializer = HTKFeatureDeserializer.__new__(HTKFeatureDeserializer)
         deserializer.__setstate__({**older, "_defines_mb_size": was_set})
@@ -488,9 +506,9 @@ def test_an_option_of_an_older_pickle_is_kept(corpus: Path) -> None:
         assert deserializer.open().streams[0].defines_mb_size == was_set
 
 
-def test_a_deserializer_prints_as_the_call_that_creates_it(corpus: Path) -> None:
-    made = features(str(corpus / "a.scp"), context=(1, 1), prefix="", strict=True)
-    stream = f"StreamDef(shape=2, context=(1, 1), scp={str(corpus / 'a.scp')!r})"
+def test_a_deserializer_prints_as_the_call_that_creates_it(archive_with_labels: Path) -> None:
+    made = features(str(archive_with_labels / "a.scp"), context=(1, 1), prefix="", strict=True)
+    stream = f"StreamDef(shape=2, context=(1, 1), scp={str(archive_with_labels / 'a.scp')!r})"
     assert repr(made) == f"HTKFeatureDeserializer(StreamDefs(F={stream}), strict=True)"
     assert repr(eval(repr(made))) == repr(made)
 
@@ -506,20 +524,22 @@ def test_a_deserializer_prints_as_the_call_that_creates_it(corpus: Path) -> None
         ({"contextWindow": 2}, "expected (left, right), or one odd total number of frames"),
     ],
 )
-def test_refuses_impossible_options_of_a_stream(options: dict[str, Any], error: str, corpus: Path) -> None:
+def test_refuses_impossible_options_of_a_stream(options: dict[str, Any], error: str, archive_with_labels: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        features(corpus / "a.scp", stream_options={"F": options})
+        features(archive_with_labels / "a.scp", stream_options={"F": options})
     assert error in str(caught.value)
 
 
 @pytest.mark.parametrize("form", [str, Path, os.fsencode, lambda path: [path], lambda path: [str(path)]])
-def test_a_file_or_a_sequence_lists_the_label_files(form: Callable[[Path], Any], corpus: Path) -> None:
-    listed = form(corpus / "a.mlf")
+def test_a_file_or_a_sequence_lists_the_label_files(form: Callable[[Path], Any], archive_with_labels: Path) -> None:
+    listed = form(archive_with_labels / "a.mlf")
     if not isinstance(listed, list):
-        (corpus / "files.txt").write_text(f"{corpus / 'a.mlf'}\n\n")
-        listed = form(corpus / "files.txt")
+        (archive_with_labels / "files.txt").write_text(f"{archive_with_labels / 'a.mlf'}\n\n")
+        listed = form(archive_with_labels / "files.txt")
     streams = StreamDefs(L=StreamDef(shape=3))
-    deserializer = HTKMLFDeserializer(corpus / "states.list", streams, stream_options={"L": {"mlfFileList": listed}})
+    deserializer = HTKMLFDeserializer(
+        archive_with_labels / "states.list", streams, stream_options={"L": {"mlfFileList": listed}}
+    )
     assert deserializer.open().table.keys.tolist() == ["u0", "u1", "u2"]
 
 
@@ -534,19 +554,19 @@ def test_refuses_files_of_a_stream_that_are_not_paths(wrong: Any) -> None:
         features(wrong)
 
 
-def test_options_of_a_stream_by_cntks_keys_replace_its_own(corpus: Path) -> None:
+def test_options_of_a_stream_by_cntks_keys_replace_its_own(archive_with_labels: Path) -> None:
     options = {"definesMBSize": "true", "ContextWindow": "1:0", "maxSequenceSize": "3", "type": "real"}
-    opened = features(corpus / "a.scp", stream_options={"F": options}).open()
+    opened = features(archive_with_labels / "a.scp", stream_options={"F": options}).open()
     assert opened.streams[0].defines_mb_size and opened.streams[0].dim == 4
     assert opened.table.keys.tolist() == ["u0", "u1"]
 
 
-def test_a_missing_file_of_a_list_suggests_the_nearest_name(corpus: Path) -> None:
-    (corpus / "b.scp").write_text("u0=.../a.arc[0,2]\n")
+def test_a_missing_file_of_a_list_suggests_the_nearest_name(archive_with_labels: Path) -> None:
+    (archive_with_labels / "b.scp").write_text("u0=.../a.arc[0,2]\n")
     with pytest.raises(FileNotFoundError, match=r"did you mean '.*a\.ark'\?"):
-        features(corpus / "b.scp").open()
+        features(archive_with_labels / "b.scp").open()
     with pytest.raises(FileNotFoundError, match=r"did you mean '.*states\.list'\?"):
-        labels(corpus / "a.mlf", corpus / "state.list").open()
+        labels(archive_with_labels / "a.mlf", archive_with_labels / "state.list").open()
 
 
 @pytest.mark.parametrize("key", ["input", "INPUT", "streams"])
@@ -559,25 +579,27 @@ def test_streams_are_read_by_item(key: str) -> None:
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_a_leading_star_matches_utterances_in_any_folder(corpus: Path, is_cached: bool) -> None:
-    lines = [line.replace("u", "speaker/u", 1) for line in (corpus / "a.scp").read_text().splitlines()]
-    (corpus / "a.scp").write_text("\n".join(lines))
-    text = (corpus / "a.mlf").read_text()
-    (corpus / "a.mlf").write_text(text.replace('"u0', '"*/u0').replace('"u2', '"*/u2') + '"speaker/u2"\n0 4 b\n.\n')
+def test_a_leading_star_matches_utterances_in_any_folder(archive_with_labels: Path, is_cached: bool) -> None:
+    lines = [line.replace("u", "speaker/u", 1) for line in (archive_with_labels / "a.scp").read_text().splitlines()]
+    (archive_with_labels / "a.scp").write_text("\n".join(lines))
+    text = (archive_with_labels / "a.mlf").read_text()
+    (archive_with_labels / "a.mlf").write_text(
+        text.replace('"u0', '"*/u0').replace('"u2', '"*/u2') + '"speaker/u2"\n0 4 b\n.\n'
+    )
     for _ in range(2):
-        deserializer = labels(corpus / "a.mlf", corpus / "states.list", cache_index=is_cached)
-        utterances = read(features(corpus / "a.scp"), deserializer)
+        deserializer = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list", cache_index=is_cached)
+        utterances = read(features(archive_with_labels / "a.scp"), deserializer)
         assert [(utterance["key"], utterance["L"]) for utterance in utterances] == [
             ("speaker/u0", [0, 0, 2]),
             ("speaker/u2", [2, 2, 2, 2]),  # the entry with exactly this key
         ]
 
 
-def test_a_leading_star_matches_nothing_for_a_compatible_reader(corpus: Path) -> None:
-    (corpus / "a.scp").write_text((corpus / "a.scp").read_text().replace("u", "speaker/u", 1))
-    (corpus / "a.mlf").write_text((corpus / "a.mlf").read_text().replace('"u', '"*/u'))
-    deserializer = labels(corpus / "a.mlf", corpus / "states.list", compatible=True)
-    keys = [utterance["key"] for utterance in read(features(corpus / "a.scp"), deserializer)]
+def test_a_leading_star_matches_nothing_for_a_compatible_reader(archive_with_labels: Path) -> None:
+    (archive_with_labels / "a.scp").write_text((archive_with_labels / "a.scp").read_text().replace("u", "speaker/u", 1))
+    (archive_with_labels / "a.mlf").write_text((archive_with_labels / "a.mlf").read_text().replace('"u', '"*/u'))
+    deserializer = labels(archive_with_labels / "a.mlf", archive_with_labels / "states.list", compatible=True)
+    keys = [utterance["key"] for utterance in read(features(archive_with_labels / "a.scp"), deserializer)]
     assert keys == ["u1", "u2"]
 
 
@@ -661,8 +683,8 @@ def test_the_cost_of_an_utterance_does_not_depend_on_their_number(
 
         with monkeypatch.context() as patched:
             patched.setattr(Listed, "ends_of", counted)
-            corpus = features(tmp_path / "a.scp").open()
-            corpus.load(0)
+            archive_with_labels = features(tmp_path / "a.scp").open()
+            archive_with_labels.load(0)
         return computed
 
     htk.write_features(tmp_path / "u1.mfc", np.zeros((2, 2)))
