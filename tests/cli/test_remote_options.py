@@ -8,7 +8,7 @@ import pytest
 from cntkio import CTFDeserializer, Remote, StreamDef, StreamDefs, check, read_config
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
-from cntkio.formats import stored_text as file_corpus
+from cntkio.formats import corpus as file_corpus
 from cntkio.storage import block_cache
 from cntkio.storage.open_input import RemoteInput
 from cntkio.storage.remote import default_remote
