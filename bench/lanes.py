@@ -17,8 +17,8 @@ index, with 1,024 samples a rank (the first table: 8,192 of all ranks).
 - Chunks read: by the rank that reads the most in a sweep, as a share of the corpus, if chunks stay in memory as long as
   the plan needs them.
 
-MosaicML's order needs its package (`pip install mosaicml-streaming`) and is left out without it. It has as many
-canonical nodes as there are lanes, and minibatches of equal numbers of sequences. `py1e` is shown with the block that
+MosaicML's order needs its package (`pip install mosaicml-streaming`) and is left out without it. Each lane is
+a canonical node of it, and its minibatches have equal numbers of sequences. `py1e` is shown with the block that
 it has by default, which is all of a node here, and with a block as large as the window; `py1s` has no block.
 """
 

@@ -79,7 +79,7 @@ def packed(
 
     Raises:
         ConfigError: The minibatch is empty or does not fit; or a stream has other lengths, or is sparse and not
-            one-hot; or a row has no equal slices for the ranks.
+            one-hot; or ranks cannot have equal slices of a row.
 
     Example:
         >>> from cntkio import Budget, CTFDeserializer, MinibatchSource, infer_streams

@@ -1,4 +1,4 @@
-"""What a source holds is freed when nobody refers to the source: it does not wait for Python's collector of cycles."""
+"""A corpus is freed with the last reference to its source: its memory does not wait for the collector of cycles."""
 
 import gc
 import time

@@ -29,7 +29,7 @@ from support.rounds import rounds
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
 TABLE_OF_ONE = st.dictionaries(st.integers(0, 9000), st.integers(1, 64), min_size=1, max_size=3)
 TABLE_WITH_ZEROS = st.dictionaries(st.integers(0, 9000), st.integers(0, 3), min_size=2, max_size=4)
-# One component is never without weight.
+# The first component always has weight, so the weights are never all 0.
 TABLES = st.builds(
     lambda first, others: [first, *others],
     TABLE_OF_ONE,

@@ -223,7 +223,7 @@ class FileCorpus(Corpus):
 class _OpenFile:
     """A file of a corpus, the index caches that are being written for it, and the number of threads that use it.
 
-    It has no reference to its corpus, so that a corpus is freed as soon as nobody uses it.
+    It has no reference to its corpus. So a corpus is freed with the last reference of a source, not by the collector.
     """
 
     caches: Sequence[CacheFiles]

@@ -507,7 +507,7 @@ class MixturePlan(Displayed):
 
 
 def _of_all_workers(partition: Partition) -> Partition:
-    """Return the partition whose steps the workers of a partition take in turn."""
+    """Return the partition that all workers of a partition read together."""
     if isinstance(partition, GlobalPartition) and partition.num_workers > 1:
         return dataclasses.replace(partition, worker=0, num_workers=1)
     return partition

@@ -259,11 +259,9 @@ class ChunksInMemory:
         if paid is None or (sweep is not None and sweep != paid.sweep):
             return loaded
         rest = all_sequences[:0] if paid.sequences is None else np.setdiff1d(all_sequences, paid.sequences)
-        return (
-            self.corpus.load(own_id, rest.astype(np.uint32))
-            if len(rest)
-            else dataclasses.replace(loaded, findings=None)
-        )
+        if not len(rest):
+            return dataclasses.replace(loaded, findings=None)
+        return self.corpus.load(own_id, rest.astype(np.uint32))
 
     def get(self, chunk_id: int) -> Loaded:
         """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
