@@ -75,8 +75,8 @@ class Budget:
         balance: ``"attention"``: the ranks of a global minibatch get sequences of about equal cost, where a sequence
             costs the square of its length. Needs a pool and a `GlobalPartition`.
         cost: With `balance`, ``(a, b)``: a sequence of n samples costs ``a * n + b * n * n``.
-        carry: Let what would waste cells at the end of a pool go into the next pool, up to 16 pools in a row. The
-            position moves where such a row of pools ends. Needs a pool.
+        carry: Let what would waste cells at the end of a pool go into the next pool, in a series of up to 16. The
+            position moves where such a series ends. Needs a pool.
 
     Raises:
         ConfigError: No limit is given, or a value is not possible, or two exclude each other.
@@ -156,7 +156,7 @@ class Budget:
     def _check_carry(self) -> None:
         if self.pool is None:
             raise ConfigError("carry needs a pool, for instance pool=10_000", key="carry")
-        others = {f"a table of {name}": "all pools of a row have the same limits" for name in self.schedules}
+        others = {f"a table of {name}": "all pools of a series have the same limits" for name in self.schedules}
         if self.balance is not None:
             others["balance"] = "equal costs need the empty cells"
         for other, why in others.items():

@@ -273,7 +273,7 @@ def check_change(
 
 
 _LARGEST_SHARE = 2**63 - 1
-_POOLS_IN_A_ROW = 16  # as in the core's reader
+_POOLS_OF_A_SERIES = 16  # as in the core's reader
 
 
 class Rounds(ReadMode):
@@ -483,11 +483,11 @@ class Budgets:
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
-        num_in_pool = (budget.pool or 0) * (_POOLS_IN_A_ROW if budget.carry else 1)
+        num_in_pool = (budget.pool or 0) * (_POOLS_OF_A_SERIES if budget.carry else 1)
         return RoundsOfSweeps(mode, mode, 0, partition, num_dropped + num_left_out, num_in_pool)
 
     def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
-        """Go to a minibatch of the pool, or the row of pools, that begins at the reader's position, if it is there."""
+        """Go to a minibatch of the pool or series of pools that begins at the reader's position, if it is there."""
         if not batch:
             return
         size, partition = settings

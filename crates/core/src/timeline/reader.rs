@@ -113,10 +113,10 @@ pub struct Cursor {
     pub batch: u32,
 }
 
-/// Pools in a row, at most, of which each takes what the former pool leaves over: a restore cuts so many pools again.
-const POOLS_IN_A_ROW: u32 = 16;
+/// Pools of a series, at most, of which each takes what the former pool leaves over: a restore cuts so many pools again.
+const POOLS_OF_A_SERIES: u32 = 16;
 
-/// A pool that was cut into minibatches. It is the last so far of a row of pools; without `carries`, the only one.
+/// A pool that was cut into minibatches. It is the last so far of a series of pools; without `carries`, the only one.
 #[derive(Debug)]
 struct OpenPool {
     /// The cursor before the first pool of the row.
@@ -496,7 +496,7 @@ impl Reader {
     /// Append the sequences of the next minibatch of a pool.
     ///
     /// The cursor stays at the beginning of the pool, and counts its minibatches, until the last one is read. If pools
-    /// leave sequences to the next, it stays at the beginning of a row of pools: from there the row can be cut again.
+    /// leave sequences to the next, it stays at the beginning of a series of pools: from there the series can be cut again.
     ///
     /// # Errors
     /// As for [`read`](Reader::read).
@@ -596,7 +596,7 @@ impl Reader {
         let seed = self.randomization.map_or(0, |randomization| randomization.seed);
         let seed = seed.wrapping_add(sweep).wrapping_add(first.into());
         let lengths: Vec<u32> = memory::collected(sequences.iter().map(|sequence| sequence.load));
-        let is_last = !pool.carries || number + 1 == POOLS_IN_A_ROW || outcome.end_of_sweep || outcome.ended;
+        let is_last = !pool.carries || number + 1 == POOLS_OF_A_SERIES || outcome.end_of_sweep || outcome.ended;
         // A sequence is left over at most twice, so that its chunk is not needed for long.
         let keeps = (!is_last).then_some(num_left_twice);
         let Batches { order, mut bounds, rows, left } = batches(&lengths, limits, pool, keeps, seed, pause)?;
