@@ -3,8 +3,9 @@
 #[path = "../../simd/tests/random/mod.rs"]
 mod random;
 
-use cntkio_core::chunk::{NumberType, Samples, Values};
-use cntkio_core::ctf::{self, Extent, Findings, Mode, Scan, Schema, Stream};
+use cntkio_core::chunk::{Chunk, NumberType, Samples, Values};
+use cntkio_core::ctf::{self, Extent, Findings, Mode, Pass, Scan, Schema, Stream};
+use cntkio_core::text::Text;
 use cntkio_simd::Kernel;
 use random::Random;
 
@@ -131,6 +132,37 @@ fn extents(scan: &Scan, size: usize) -> Vec<Extent> {
         .zip(&scan.lines)
         .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
         .collect()
+}
+
+#[test]
+fn lines_that_are_indexed_while_they_are_parsed_give_the_same_index_and_columns() {
+    let mut random = Random(52);
+    let mut num_whole = 0;
+    for _ in 0..1_000 {
+        let is_sparse = random.below(2) == 0;
+        let mut text = if is_sparse { sparse_lines(&mut random) } else { short_lines(&mut random) };
+        if random.below(4) == 0 {
+            text.extend(random.one_of::<&[u8]>(&[b"\n", b"|# no sample\n", b"12", b"|src 1:1", b"|other 1\n"]));
+        }
+        let mut schema = if is_sparse { sparse_schema(&mut random) } else { schema(random.below(2) == 0) };
+        (schema.defining, schema.is_compact, schema.is_subset) = (None, false, random.below(2) == 0);
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(&text[at..at + buffer.len()]);
+            Ok(())
+        };
+        let source = Text { size: text.len(), read: &read };
+        let part_size = random.one_of(&[1, 90, 1000, 1 << 20]);
+        let pass = Pass { text: source, mode: Mode::Lines, schema: &schema, part_size, pool: None, excluded: None };
+        let indexed = ctf::index_chunks(pass, &[0, text.len()], 1).unwrap().into_iter().flatten().next();
+        let scan = ctf::scan(&text, Mode::Lines, None).unwrap();
+        let mut findings = Findings::new(0, true);
+        let block = ctf::parse(&text, &extents(&scan, text.len()), &schema, &mut findings);
+        let is_sound = scan.hollow.is_empty() && findings.last_straw.is_none();
+        let expected = is_sound.then(|| (vec![scan], Chunk::new(vec![block])));
+        num_whole += usize::from(is_sound);
+        assert!(indexed == expected, "{}", String::from_utf8_lossy(&text));
+    }
+    assert!((100..900).contains(&num_whole), "{num_whole}");
 }
 
 fn kernels_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {

@@ -1,7 +1,8 @@
 //! Index and parser in one pass: a file that is opened without an index is read once.
 //!
 //! 1. [`chunk_borders`] reads around the place where each chunk should end, and finds where it does end.
-//! 2. [`index_chunks`] scans and parses each chunk in pieces, part by part while the text is in the cache.
+//! 2. [`index_chunks`] indexes and parses each chunk in pieces, part by part while the text is in the cache. If each line
+//!    is a sequence, the ends of the lines that the parser reaches are the index; lines with ids are scanned first.
 //!
 //! Only text without a fault comes this way. A chunk with any finding is left to the index and the parser, which know
 //! its lines and can tell where it is wrong.
@@ -176,23 +177,47 @@ struct Piece {
 }
 
 impl Piece {
-    /// Scan and parse lines. Unless they are the last lines, leave out the last sequence, which may continue. Returns
-    /// the number of bytes that were taken; `None` if there is a finding.
+    /// Index and parse lines. Unless they are the last lines, leave out a last sequence that may continue. Returns the
+    /// number of bytes that were taken; `None` if there is a finding.
     fn take(&mut self, pass: Pass, offset: usize, lines: &[u8], is_last: bool) -> Option<usize> {
         if pass.excluded.is_some_and(|byte| memchr(byte, lines).is_some()) {
             return None;
         }
-        let mut found = scan(lines, pass.mode, None).ok()?;
-        let mut end = lines.len();
-        if pass.mode == Mode::Ids && !is_last {
-            end = found.pop().unwrap_or(0) as usize;
+        let is_first = self.scan.starts.is_empty();
+        let num_taken = match pass.mode {
+            Mode::Lines => self.take_lines(pass, offset, lines)?,
+            Mode::Ids => self.take_ids(pass, offset, lines, is_last)?,
+        };
+        if num_taken > 0 {
+            let ratio = self.size as f64 / num_taken as f64;
+            self.builders.iter_mut().for_each(|builder| builder.end_part(pass.schema.is_compact, ratio));
+            if is_first {
+                let all = &mut self.scan;
+                expect(&mut all.keys, ratio);
+                expect(&mut all.starts, ratio);
+                expect(&mut all.lines, ratio);
+            }
         }
+        Some(num_taken)
+    }
+
+    /// Parse lines that are a sequence each: the parser finds where they end, so they are not scanned before.
+    fn take_lines(&mut self, pass: Pass, offset: usize, lines: &[u8]) -> Option<usize> {
+        let all = &mut self.scan;
+        Parser::new(lines, offset, pass.schema, &mut self.builders, &mut self.findings)
+            .sequences_of_lines(&mut all.starts)
+            .ok()?;
+        memory::resize(&mut all.lines, all.starts.len(), 1);
+        Some(lines.len())
+    }
+
+    /// Scan and parse lines whose ids tell the sequences.
+    fn take_ids(&mut self, pass: Pass, offset: usize, lines: &[u8], is_last: bool) -> Option<usize> {
+        let mut found = scan(lines, pass.mode, None).ok()?;
+        let end = if is_last { lines.len() } else { found.pop().unwrap_or(0) as usize };
         // Only the index can leave out a sequence, or add lines to the sequence before the chunk.
         if found.head_lines > 0 || !found.hollow.is_empty() || (is_last && found.starts.is_empty()) {
             return None;
-        }
-        if found.starts.is_empty() {
-            return Some(0);
         }
         let ends = found.starts.iter().skip(1).map(|&start| start as usize).chain([end]);
         let mut extents: Vec<Extent> = Vec::new();
@@ -205,18 +230,10 @@ impl Piece {
         Parser::new(lines, offset, pass.schema, &mut self.builders, &mut self.findings)
             .sequences(&extents, self.scan.starts.len())
             .ok()?;
-        let ratio = self.size as f64 / end as f64;
-        self.builders.iter_mut().for_each(|builder| builder.end_part(pass.schema.is_compact, ratio));
         let all = &mut self.scan;
-        let is_first = all.starts.is_empty();
         memory::append(&mut all.keys, &found.keys);
         memory::extend(&mut all.starts, found.starts.iter().map(|start| offset as u64 + start));
         memory::append(&mut all.lines, &found.lines);
-        if is_first {
-            expect(&mut all.keys, ratio);
-            expect(&mut all.starts, ratio);
-            expect(&mut all.lines, ratio);
-        }
         Some(end)
     }
 }

@@ -14,6 +14,7 @@ use super::line::LineParser;
 use super::samples::Sight;
 use super::shortcuts::{OneHotLines, SparseLines, num_adjacent};
 use super::{Extent, Findings, Kind, Schema};
+use crate::memory;
 
 /// A parser of the sequences in one text.
 pub(super) struct Parser<'a> {
@@ -41,6 +42,20 @@ impl<'a> Parser<'a> {
     /// Parse sequences, which are numbered from `first_number`.
     pub(super) fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
         let parsed = self.each_sequence(sequences, first_number);
+        self.end(parsed)
+    }
+
+    /// Parse the whole text, in which each line is a sequence, and append the offset of each line in the whole. The
+    /// sequences are numbered by their places in `starts`.
+    ///
+    /// # Errors
+    /// There is a finding, or a line without content, which only the index leaves out.
+    pub(super) fn sequences_of_lines(&mut self, starts: &mut Vec<u64>) -> Result<(), Stop> {
+        let parsed = self.each_line(starts);
+        self.end(parsed)
+    }
+
+    fn end(&mut self, parsed: Result<(), Stop>) -> Result<(), Stop> {
         // Also after a stop: the samples whose entries wait are already counted, and the columns must agree with the
         // counts.
         self.one_hot_lines.flush(self.lines.builders);
@@ -72,19 +87,46 @@ impl<'a> Parser<'a> {
             lines.sight = Sight { bytes, view };
             lines.at = extent.start.saturating_sub(first_byte).min(end);
             lines.sequence = first_number + number;
-            self.sequence(extent)?;
+            self.sequence(end, extent.length)?;
             number += 1;
         }
         Ok(())
     }
 
-    fn sequence(&mut self, extent: &Extent) -> Result<(), Stop> {
+    fn each_line(&mut self, starts: &mut Vec<u64>) -> Result<(), Stop> {
+        let text = self.lines.text;
+        self.lines.sight = Sight { bytes: text, view: text };
+        let mut at = 0;
+        while at < text.len() {
+            memory::push(starts, (self.lines.first_byte + at) as u64);
+            if self.sparse_lines.is_worth_a_try() {
+                // The kernel appends to the columns for which entries may wait.
+                self.one_hot_lines.flush(self.lines.builders);
+                if let Some((&end, line_ends)) = self.sparse_lines.take_lines(&mut self.lines, at).split_last() {
+                    memory::extend(starts, line_ends.iter().map(|&end| (self.lines.first_byte + end) as u64));
+                    at = end;
+                    continue;
+                }
+            }
+            (self.lines.at, self.lines.sequence) = (at, starts.len() - 1);
+            // No further line of the sequence starts after its first byte.
+            if self.sequence(at + 1, 1)? > 0 {
+                return Err(Stop);
+            }
+            at = self.lines.at;
+        }
+        Ok(())
+    }
+
+    /// Parse the lines of a sequence, from the parser's position to the last line that starts before `end`. Returns the
+    /// number of lines without content.
+    fn sequence(&mut self, end: usize, length: u32) -> Result<u32, Stop> {
         let lines = &mut self.lines;
-        let (start, end, num_findings) = (lines.at, lines.sight.bytes.len(), lines.findings.first.len());
+        let (start, num_findings) = (lines.at, lines.findings.first.len());
         let mut num_empty_lines = 0;
         while lines.at < end {
-            let has_sample = self.one_hot_lines.take_samples(lines);
-            if lines.at >= end {
+            let has_sample = self.one_hot_lines.take_samples(lines, end);
+            if !has_sample && lines.at >= end {
                 break;
             }
             self.one_hot_lines.flush(lines.builders);
@@ -100,8 +142,7 @@ impl<'a> Parser<'a> {
             }
         }
         // Lines without content belong to the length, and have no samples.
-        let least =
-            if lines.schema.defining.is_none() { extent.length.saturating_sub(num_empty_lines) } else { extent.length };
+        let least = if lines.schema.defining.is_none() { length.saturating_sub(num_empty_lines) } else { length };
         let (mut most, mut longest, mut has_gaps) = (0, None, false);
         // As in CNTK, streams without a sample are reported before a wrong number of samples.
         for stream in 0..lines.builders.len() {
@@ -120,13 +161,13 @@ impl<'a> Parser<'a> {
         }
         // As in CNTK, a sequence has at most one of these two errors, however many streams have a wrong number of
         // samples.
-        if most > extent.length {
+        if most > length {
             lines.add_finding(Kind::TooManySamples, start, longest, most.into())?;
         } else if most < least {
             lines.add_finding(Kind::TooFewSamples, start, longest, most.into())?;
         }
         lines.builders.iter_mut().for_each(Builder::end_sequence);
-        Ok(())
+        Ok(num_empty_lines)
     }
 }
 

@@ -48,25 +48,13 @@ impl SparseLines {
     /// Take the first of these adjacent sequences, as far as their lines are sparse samples and alike. Returns how many
     /// sequences were taken.
     pub(super) fn take_sequences(&mut self, parser: &mut LineParser, sequences: &[Extent]) -> usize {
-        self.patience -= 1;
         // The exact parser clips extents that lie outside the text.
         let in_text = |offset: usize| offset.checked_sub(parser.first_byte).filter(|&at| at <= parser.text.len());
         let (Some(at), Some(end)) = (in_text(sequences[0].start), in_text(sequences[sequences.len() - 1].end)) else {
+            self.patience -= 1;
             return 0;
         };
-        if self.form.is_none() {
-            self.form = sparse_form(&parser.text[at..], parser.schema);
-        }
-        let Some(form) = &self.form else { return 0 };
-        self.line_ends.clear();
-        let columns = parser.builders.iter_mut().map(|builder| match &mut builder.column.samples {
-            Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } => {
-                SparseColumn { sample_offsets, indices, values }
-            }
-            _ => unreachable!("all streams are sparse, none is double"),
-        });
-        let mut columns: Vec<SparseColumn> = columns.collect();
-        parser.kernel.sparse_lines(parser.text, at, end, form, &mut columns, &mut self.line_ends);
+        self.take(parser, at, end);
         let (mut num_taken, mut num_lines) = (0, 0);
         for extent in sequences {
             // Each line has a sample of each stream: a sequence is sound if it ends with as many lines as the index
@@ -91,13 +79,51 @@ impl SparseLines {
                 builder.drop_last(num_beyond);
             }
         }
+        self.note(num_taken);
+        num_taken
+    }
+
+    /// Take the lines at `at` as far as they are sparse samples and alike, each as a sequence. Returns the ends of the
+    /// lines that were taken.
+    pub(super) fn take_lines(&mut self, parser: &mut LineParser, at: usize) -> &[usize] {
+        self.take(parser, at, parser.text.len().min(at.saturating_add(SPARSE_BYTES)));
+        let num_lines = self.line_ends.len();
+        for builder in &mut *parser.builders {
+            let before = builder.num_samples;
+            memory::extend(&mut builder.column.sequence_offsets, (0..num_lines as u32).map(|line| before + line + 1));
+            builder.num_samples += num_lines as u32;
+        }
+        self.note(num_lines);
+        &self.line_ends
+    }
+
+    /// Append the samples of the lines from `at` to `end`, as far as they are alike, to the columns, and find the ends
+    /// of these lines.
+    fn take(&mut self, parser: &mut LineParser, at: usize, end: usize) {
+        self.patience -= 1;
+        self.line_ends.clear();
+        if self.form.is_none() {
+            self.form = sparse_form(&parser.text[at..], parser.schema);
+        }
+        let Some(form) = &self.form else { return };
+        let columns = parser.builders.iter_mut().map(|builder| match &mut builder.column.samples {
+            Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } => {
+                SparseColumn { sample_offsets, indices, values }
+            }
+            _ => unreachable!("all streams are sparse, none is double"),
+        });
+        let mut columns: Vec<SparseColumn> = columns.collect();
+        parser.kernel.sparse_lines(parser.text, at, end, form, &mut columns, &mut self.line_ends);
+    }
+
+    /// Note the outcome of an attempt.
+    fn note(&mut self, num_taken: usize) {
         if num_taken > 0 {
             self.patience = (self.patience + 1 + num_taken).min(MOST_PATIENCE);
         } else {
             // The next attempt learns the form at its own place, where lines may be of another form.
             self.form = None;
         }
-        num_taken
     }
 }
 
@@ -255,10 +281,10 @@ impl OneHotLines {
         }
     }
 
-    /// Take samples from the parser's position on. Stops at the start of a line, or after a sample. Returns whether it
-    /// stopped after a sample.
-    pub(super) fn take_samples(&mut self, parser: &mut LineParser) -> bool {
-        let (text, end, first_byte) = (parser.sight.view, parser.sight.bytes.len(), parser.first_byte);
+    /// Take samples from the parser's position on, of lines that start before `end`. Stops at the start of a line, or
+    /// after a sample. Returns whether it stopped after a sample.
+    pub(super) fn take_samples(&mut self, parser: &mut LineParser, end: usize) -> bool {
+        let (text, first_byte) = (parser.sight.view, parser.first_byte);
         // The start of the line, and the end of its last sample.
         let (mut line, mut sample_end) = (parser.at, None);
         let pipe = line + size_of_id(text, line);
