@@ -198,23 +198,23 @@ macro_rules! in_any_form {
     };
 }
 
+/// Of a sparse column: the first entry of each sample, and the indices; without offsets each sample has one entry.
+type EntriesOf<'a, I> = Option<(Option<&'a [u32]>, Cow<'a, [I]>)>;
+
 /// The samples of a column.
-struct Rows<'a, T: Clone, I> {
+struct Rows<'a, T: Clone, I: Clone> {
     sequence_offsets: &'a [u32],
     dim: usize,
     values: Cow<'a, [T]>,
-    /// Of a sparse column: the first entry of each sample, and the indices; without offsets each sample has one entry.
-    entries: Option<(Option<&'a [u32]>, &'a [I])>,
+    entries: EntriesOf<'a, I>,
 }
 
-type WideEntries<'a> = Option<(Option<&'a [u32]>, &'a [i32])>;
-
-fn wide<'a>(sequence_offsets: &'a [u32], dim: usize, values: &'a Values, entries: WideEntries<'a>) -> View<'a> {
+fn wide<'a>(sequence_offsets: &'a [u32], dim: usize, values: &'a Values, entries: EntriesOf<'a, i32>) -> View<'a> {
     fn of<'a, T: Clone>(
         sequence_offsets: &'a [u32],
         dim: usize,
         values: &'a [T],
-        entries: WideEntries<'a>,
+        entries: EntriesOf<'a, i32>,
     ) -> Rows<'a, T, i32> {
         Rows { sequence_offsets, dim, values: Cow::Borrowed(values), entries }
     }
@@ -231,14 +231,13 @@ fn view(column: &Column) -> Option<View<'_>> {
     match &column.samples {
         Samples::Dense { dim, values } => Some(wide(sequence_offsets, *dim, values, None)),
         Samples::Sparse { dim, sample_offsets, indices, values } => {
-            Some(wide(sequence_offsets, *dim, values, Some((Some(&sample_offsets[..]), &indices[..]))))
+            Some(wide(sequence_offsets, *dim, values, Some((Some(&sample_offsets[..]), Cow::Borrowed(&indices[..])))))
         }
         Samples::Small(small) => {
-            let entries = small.entries.as_ref();
-            let entries = entries.map(|entries| (entries.sample_offsets.as_deref(), &entries.indices[..]));
-            // A value that the column keeps only once is repeated for each entry, so that loops over rows have one
-            // case.
-            Some(View::Small(Rows { sequence_offsets, dim: small.dim, values: small.each_value(), entries }))
+            let entries = small.numbers.indices().map(|indices| (small.sample_offsets.as_deref(), indices));
+            // Indices and values are taken apart, and a value that the column keeps only once is repeated for each entry,
+            // so that loops over rows have one case.
+            Some(View::Small(Rows { sequence_offsets, dim: small.dim, values: small.numbers.values(), entries }))
         }
         // Numbers in two bytes, and samples that are as their file stores them: `survey` widens such a chunk first.
         _ => None,
@@ -253,7 +252,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
     /// The values of some samples.
     #[inline]
     fn range(&self, samples: Span<usize>) -> Span<usize> {
-        match self.entries {
+        match &self.entries {
             None => samples.start * self.dim..samples.end * self.dim,
             Some((None, _)) => samples,
             Some((Some(offsets), _)) => offsets[samples.start] as usize..offsets[samples.end] as usize,
@@ -264,7 +263,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
     /// lack offsets.
     #[inline]
     fn hash_of_sizes(&self, samples: Span<usize>, seed: u64, buffer: &mut Vec<u8>) -> u64 {
-        let Some((Some(offsets), _)) = self.entries else { return seed };
+        let Some((Some(offsets), _)) = &self.entries else { return seed };
         let offsets = &offsets[samples.start..=samples.end];
         let first = offsets[0];
         if offsets.iter().zip(first..).all(|(&offset, one_by_one)| offset == one_by_one) {
@@ -278,7 +277,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
     }
 
     fn indices_of(&self, samples: Span<usize>) -> &[I] {
-        self.entries.map_or(&[], |(_, indices)| &indices[self.range(samples)])
+        self.entries.as_ref().map_or(&[], |(_, indices)| &indices[self.range(samples)])
     }
 
     /// True if a sample has a single 1, and nothing else.
@@ -444,7 +443,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
             if let Some(mut others) = found.not_one_hot.take() {
                 // Only small columns lack offsets: each sample has one entry, and no value is NaN, which a range would
                 // hide. So no sample needs a look if all values are 1.
-                let all_are = self.entries.is_some_and(|(offsets, _)| offsets.is_none());
+                let all_are = self.entries.as_ref().is_some_and(|(offsets, _)| offsets.is_none());
                 if !all_are || (range.lowest, range.highest) != (1.0, 1.0) {
                     let wrong = samples.clone().filter(|&sample| !self.is_one_hot(sample));
                     others.extend(wrong.map(|sample| (first_sample + sample) as u32));

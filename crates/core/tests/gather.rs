@@ -3,7 +3,7 @@
 
 use cntkio_core::cbf::{self, Selected, Stream, Written};
 use cntkio_core::chunk::{
-    Block, Bytes, Chunk, Column, Encoding, Entries, FrameStart, Frames, Narrow, Runs, Samples, Small, Targets, Values,
+    Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, Narrow, Numbers, Runs, Samples, Small, Targets, Values,
 };
 use cntkio_core::pack::{
     self, Cell, Error, Job, NumberType, Parts, Ragged, RaggedEntries, Selection, Sources, Table, Wanted, Whole,
@@ -74,15 +74,16 @@ fn column(sequences: &[Vec<Sample>], is_sparse: bool, number: NumberType, is_sma
         }
         (true, _) => {
             let have_one = sample_offsets.iter().zip(0..).all(|(&at, sample)| at == sample);
-            let entries = is_sparse.then(|| Entries {
-                sample_offsets: (!have_one).then_some(sample_offsets),
-                indices: indices.map(|index| index as u16).collect(),
-            });
-            let mut values: Vec<u8> = numbers(&samples);
-            if is_sparse && values.iter().all(|&value| value == values[0]) {
-                values.truncate(1);
-            }
-            Samples::Small(Small { dim: DIM, becomes_double: number == NumberType::F64, values, entries })
+            let (values, indices): (Vec<u8>, Vec<u16>) =
+                (numbers(&samples), indices.map(|index| index as u16).collect());
+            let pair = |(index, value): (&u16, &u8)| [index.to_le_bytes()[0], index.to_le_bytes()[1], *value];
+            let numbers = match values.first() {
+                _ if !is_sparse => Numbers::Dense(values),
+                Some(&first) if values.iter().all(|&value| value == first) => Numbers::Alike(first, indices),
+                _ => Numbers::Pairs(indices.iter().zip(&values).map(pair).collect()),
+            };
+            let sample_offsets = (is_sparse && !have_one).then_some(sample_offsets);
+            Samples::Small(Small { dim: DIM, becomes_double: number == NumberType::F64, numbers, sample_offsets })
         }
     };
     Column { sequence_offsets, samples }

@@ -1,12 +1,13 @@
 //! Copies of many pieces into one vector: plain ([`append`]), of numbers that may be in their small form
-//! ([`append_any_width`]), and of numbers in the bytes of files ([`append_stored`], [`append_floats`]).
+//! ([`append_any_width`]), and of numbers in the bytes of files ([`append_stored`], [`append_floats`]); and of sparse
+//! entries into two vectors ([`append_entries`]).
 //!
 //! Several threads copy, and prefetch what they copy next, because the pieces are usually in no cache.
 
 use crate::huge_pages::advise_for;
 use crate::requests::{extend, reserve};
 use crate::small::Widens;
-use cntkio_simd::{Kernel, prefetch};
+use cntkio_simd::{Kernel, Pair, prefetch};
 use std::mem::MaybeUninit;
 
 /// A second thread helps to copy more bytes than this.
@@ -34,8 +35,6 @@ pub enum AnyWidth<'a, T: Widens> {
     Wide(&'a [T]),
     /// In their small form.
     Small(&'a [T::Small]),
-    /// A number in its small form, and how many times it is repeated.
-    Same(T::Small, usize),
 }
 
 impl<T: Widens> AnyWidth<'_, T> {
@@ -46,7 +45,6 @@ impl<T: Widens> AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => values.len(),
             AnyWidth::Small(values) => values.len(),
-            AnyWidth::Same(_, count) => count,
         }
     }
 
@@ -56,9 +54,6 @@ impl<T: Widens> AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => values.get(range).map(AnyWidth::Wide),
             AnyWidth::Small(values) => values.get(range).map(AnyWidth::Small),
-            AnyWidth::Same(value, count) => {
-                (range.start <= range.end && range.end <= count).then(|| AnyWidth::Same(value, range.len()))
-            }
         }
     }
 
@@ -68,7 +63,6 @@ impl<T: Widens> AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => prefetch(values, most),
             AnyWidth::Small(values) => prefetch(values, most),
-            AnyWidth::Same(..) => {}
         }
     }
 }
@@ -84,6 +78,91 @@ impl<T: Widens> AnyWidth<'_, T> {
 /// ```
 pub fn append_any_width<T: Widens>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) {
     append_pieces(out, pieces);
+}
+
+/// Entries of sparse samples: an index and a value each.
+#[derive(Debug, Clone, Copy)]
+pub enum AnyEntries<'a, T> {
+    /// The indices and as many values.
+    Wide(&'a [i32], &'a [T]),
+    /// Small indices, each with a small value.
+    Pairs(&'a [Pair]),
+    /// Small indices, and the value that all of them have.
+    Alike(&'a [u16], T),
+}
+
+impl<'a, T: Copy> AnyEntries<'a, T> {
+    /// The indices of entries that have one value; of other entries, none.
+    #[inline]
+    pub fn small_indices(self) -> AnyWidth<'a, i32> {
+        if let AnyEntries::Alike(indices, _) = self { AnyWidth::Small(indices) } else { AnyWidth::Small(&[]) }
+    }
+
+    /// Number of entries.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(self) -> usize {
+        match self {
+            AnyEntries::Wide(indices, _) => indices.len(),
+            AnyEntries::Pairs(pairs) => pairs.len(),
+            AnyEntries::Alike(indices, _) => indices.len(),
+        }
+    }
+
+    /// The entries of a range; `None` if the range ends after the last entry.
+    #[inline]
+    pub fn get(self, range: std::ops::Range<usize>) -> Option<Self> {
+        match self {
+            AnyEntries::Wide(indices, values) => {
+                Some(AnyEntries::Wide(indices.get(range.clone())?, values.get(range)?))
+            }
+            AnyEntries::Pairs(pairs) => pairs.get(range).map(AnyEntries::Pairs),
+            AnyEntries::Alike(indices, value) => Some(AnyEntries::Alike(indices.get(range)?, value)),
+        }
+    }
+
+    /// Ask the processor for at most `most` bytes of each array; see [`prefetch`].
+    #[inline]
+    pub fn prefetch(self, most: usize) {
+        match self {
+            AnyEntries::Wide(indices, values) => {
+                prefetch(indices, most);
+                prefetch(values, most);
+            }
+            AnyEntries::Pairs(pairs) => prefetch(pairs, most),
+            AnyEntries::Alike(indices, _) => prefetch(indices, most),
+        }
+    }
+}
+
+/// Append the indices and the values of pieces, each to a vector; see [`append`].
+///
+/// # Panics
+///
+/// If a piece in full width has not as many values as indices.
+///
+/// ```
+/// use cntkio_memory::copy::{AnyEntries, append_entries};
+///
+/// let (mut indices, mut values) = (vec![7], vec![0.5f32]);
+/// let pieces = [AnyEntries::Pairs(&[[1, 2, 3]]), AnyEntries::Alike(&[4, 5], 1.0), AnyEntries::Wide(&[-6], &[-1.0])];
+/// append_entries(&mut indices, &mut values, &pieces);
+/// assert_eq!(indices, [7, 513, 4, 5, -6]);
+/// assert_eq!(values, [0.5, 3.0, 1.0, 1.0, -1.0]);
+/// ```
+pub fn append_entries<T: Widens>(indices: &mut Vec<i32>, values: &mut Vec<T>, pieces: &[AnyEntries<T>]) {
+    let total = pieces.iter().map(|piece| piece.len()).sum();
+    reserve(indices, total);
+    reserve(values, total);
+    advise_for(indices, total);
+    advise_for(values, total);
+    let destination = (&mut indices.spare_capacity_mut()[..total], &mut values.spare_capacity_mut()[..total]);
+    fill(Kernel::selected(), destination, pieces);
+    // SAFETY: memory for `total` more numbers is reserved in both vectors, and `fill` has written each of them.
+    unsafe {
+        indices.set_len(indices.len() + total);
+        values.set_len(values.len() + total);
+    }
 }
 
 /// Float32 values in the bytes of a file: four bytes for each. One to three bytes left over at the end are ignored.
@@ -108,18 +187,62 @@ pub fn append_floats(out: &mut Vec<f32>, pieces: &[Floats]) {
     append_pieces(out, pieces);
 }
 
+/// Memory that pieces are written to.
+trait Destination: Send + Sized {
+    /// Number of values.
+    fn size(&self) -> usize;
+    fn num_bytes(&self) -> usize;
+    fn split_at(self, at: usize) -> (Self, Self);
+}
+
+impl<T: Send> Destination for &mut [MaybeUninit<T>] {
+    #[inline]
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn num_bytes(&self) -> usize {
+        size_of_val(*self)
+    }
+
+    #[inline]
+    fn split_at(self, at: usize) -> (Self, Self) {
+        self.split_at_mut(at)
+    }
+}
+
+/// For entries: the indices, and as many values.
+impl<T: Send> Destination for (&mut [MaybeUninit<i32>], &mut [MaybeUninit<T>]) {
+    #[inline]
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn num_bytes(&self) -> usize {
+        size_of_val(self.0) + size_of_val(self.1)
+    }
+
+    #[inline]
+    fn split_at(self, at: usize) -> (Self, Self) {
+        let ((first_indices, indices), (first_values, values)) = (self.0.split_at_mut(at), self.1.split_at_mut(at));
+        ((first_indices, first_values), (indices, values))
+    }
+}
+
 /// Consecutive values that are copied together.
-trait Piece<T>: Copy + Send + Sync {
+trait Piece<D>: Copy + Send + Sync {
     /// Number of values.
     fn size(self) -> usize;
     /// Write each value into `destination`, which has this size. `unsafe` code relies on every element being written.
-    fn write(self, destination: &mut [MaybeUninit<T>], kernel: Kernel);
+    fn write(self, destination: D, kernel: Kernel);
     /// Prefetch the first values.
     fn prefetch_start(self);
     fn split_at(self, at: usize) -> (Self, Self);
 }
 
-impl<T: Copy + Send + Sync> Piece<T> for &[T] {
+impl<T: Copy + Send + Sync> Piece<&mut [MaybeUninit<T>]> for &[T] {
     #[inline]
     fn size(self) -> usize {
         self.len()
@@ -144,7 +267,7 @@ impl<T: Copy + Send + Sync> Piece<T> for &[T] {
     }
 }
 
-impl<T: Widens> Piece<T> for AnyWidth<'_, T> {
+impl<T: Widens> Piece<&mut [MaybeUninit<T>]> for AnyWidth<'_, T> {
     #[inline]
     fn size(self) -> usize {
         self.len()
@@ -155,10 +278,6 @@ impl<T: Widens> Piece<T> for AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => values.write(destination, kernel),
             AnyWidth::Small(values) => T::widen(kernel, values, destination),
-            AnyWidth::Same(value, count) => {
-                assert!(destination.len() == count);
-                destination.fill(MaybeUninit::new(T::widened(value)));
-            }
         }
     }
 
@@ -177,12 +296,44 @@ impl<T: Widens> Piece<T> for AnyWidth<'_, T> {
                 let (first, second) = values.split_at(at);
                 (AnyWidth::Small(first), AnyWidth::Small(second))
             }
-            AnyWidth::Same(value, count) => (AnyWidth::Same(value, at), AnyWidth::Same(value, count - at)),
         }
     }
 }
 
-impl Piece<f32> for Floats<'_> {
+impl<T: Widens> Piece<(&mut [MaybeUninit<i32>], &mut [MaybeUninit<T>])> for AnyEntries<'_, T> {
+    #[inline]
+    fn size(self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn write(self, (indices, values): (&mut [MaybeUninit<i32>], &mut [MaybeUninit<T>]), kernel: Kernel) {
+        match self {
+            AnyEntries::Wide(wide_indices, wide_values) => {
+                wide_indices.write(indices, kernel);
+                wide_values.write(values, kernel);
+            }
+            AnyEntries::Pairs(pairs) => T::widen_pairs(kernel, pairs, indices, values),
+            AnyEntries::Alike(small, value) => {
+                i32::widen(kernel, small, indices);
+                assert!(values.len() == small.len());
+                values.fill(MaybeUninit::new(value));
+            }
+        }
+    }
+
+    #[inline]
+    fn prefetch_start(self) {
+        self.prefetch(PREFETCHED_BYTES);
+    }
+
+    fn split_at(self, at: usize) -> (Self, Self) {
+        let both = self.get(0..at).zip(self.get(at..self.len()));
+        both.expect("a piece has as many indices as values, and more than `at`")
+    }
+}
+
+impl Piece<&mut [MaybeUninit<f32>]> for Floats<'_> {
     #[inline]
     fn size(self) -> usize {
         self.bytes.len() / 4
@@ -207,12 +358,12 @@ impl Piece<f32> for Floats<'_> {
     }
 }
 
-fn append_pieces<T: Send, P: Piece<T>>(out: &mut Vec<T>, pieces: &[P]) {
+fn append_pieces<T: Send, P: for<'a> Piece<&'a mut [MaybeUninit<T>]>>(out: &mut Vec<T>, pieces: &[P]) {
     append_with(Kernel::selected(), out, pieces);
 }
 
-fn append_with<T: Send, P: Piece<T>>(kernel: Kernel, out: &mut Vec<T>, pieces: &[P]) {
-    let total = length(pieces);
+fn append_with<T: Send, P: for<'a> Piece<&'a mut [MaybeUninit<T>]>>(kernel: Kernel, out: &mut Vec<T>, pieces: &[P]) {
+    let total = pieces.iter().map(|piece| piece.size()).sum();
     reserve(out, total);
     // Huge pages save time only if the advice comes before the first use of the memory.
     advise_for(out, total);
@@ -275,7 +426,7 @@ numbers! { u8, 1; f32, 4; f64, 8; i32, 4; i64, 8; }
 /// assert_eq!(out, [1, 2, -1]);
 /// ```
 pub fn append_stored<T: Number>(out: &mut Vec<T>, pieces: &[&[u8]]) {
-    let size = length(pieces);
+    let size = pieces.iter().map(|piece| piece.len()).sum();
     // A piece that ends inside a number would shift all numbers after it.
     assert!(pieces.iter().all(|piece| piece.len().is_multiple_of(size_of::<T>())));
     // The bytes can be copied as they are only if the processor's lowest byte comes first, too.
@@ -296,33 +447,33 @@ pub fn append_stored<T: Number>(out: &mut Vec<T>, pieces: &[&[u8]]) {
 }
 
 /// Number of values of all pieces together.
-fn length<T>(pieces: &[impl Piece<T>]) -> usize {
+fn length<D>(pieces: &[impl Piece<D>]) -> usize {
     pieces.iter().map(|piece| piece.size()).sum()
 }
 
 /// Write the pieces over all of `destination`, which has their total length.
-fn fill<T: Send, P: Piece<T>>(kernel: Kernel, mut destination: &mut [MaybeUninit<T>], pieces: &[P]) {
+fn fill<D: Destination, P: Piece<D>>(kernel: Kernel, mut destination: D, pieces: &[P]) {
     // `unsafe` code relies on all of the destination being written.
-    assert!(destination.len() == length(pieces));
+    assert!(destination.size() == length(pieces));
     // A call outside of a pool must not start rayon's global threads, which a forked child would lack.
-    if size_of_val(destination) > SHARE_BYTES && rayon::current_thread_index().is_some() {
+    if destination.num_bytes() > SHARE_BYTES && rayon::current_thread_index().is_some() {
         if let [piece] = *pieces {
             let (first, second) = piece.split_at(piece.size() / 2);
-            let (first_destination, second_destination) = destination.split_at_mut(first.size());
+            let (first_destination, second_destination) = destination.split_at(first.size());
             rayon::join(|| fill(kernel, first_destination, &[first]), || fill(kernel, second_destination, &[second]));
             return;
         }
         let (first, second) = pieces.split_at(pieces.len() / 2);
-        let (first_destination, second_destination) = destination.split_at_mut(length(first));
+        let (first_destination, second_destination) = destination.split_at(length(first));
         rayon::join(|| fill(kernel, first_destination, first), || fill(kernel, second_destination, second));
         return;
     }
-    let pieces_ahead = if size_of_val(destination) / pieces.len().max(1) >= LONG_PIECE_BYTES { 2 } else { 8 };
+    let pieces_ahead = if destination.num_bytes() / pieces.len().max(1) >= LONG_PIECE_BYTES { 2 } else { 8 };
     for (number, piece) in pieces.iter().enumerate() {
         if let Some(next) = pieces.get(number + pieces_ahead) {
             next.prefetch_start();
         }
-        let (piece_destination, rest) = destination.split_at_mut(piece.size());
+        let (piece_destination, rest) = destination.split_at(piece.size());
         piece.write(piece_destination, kernel);
         destination = rest;
     }

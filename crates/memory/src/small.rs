@@ -1,13 +1,13 @@
 //! Conversion of numbers to a small form and back.
 
 use crate::requests::reserve;
-use cntkio_simd::Kernel;
+use cntkio_simd::{Kernel, Pair};
 use std::mem::MaybeUninit;
 
 /// Numbers that can be kept in fewer bytes while they are small.
 ///
 /// Only this module implements the trait: `unsafe` code relies on [`widen`](Widens::widen) writing every element.
-pub trait Widens: Copy + Send + Sync + private::Sealed {
+pub trait Widens: Copy + Send + Sync + From<u8> + private::Sealed {
     /// The small form of such a number.
     type Small: Copy + Send + Sync;
     /// The number that a small form stands for.
@@ -30,6 +30,30 @@ pub trait Widens: Copy + Send + Sync + private::Sealed {
     ///
     /// If the lengths differ.
     fn widen(kernel: Kernel, small: &[Self::Small], destination: &mut [MaybeUninit<Self>]);
+
+    /// Append entries as pairs and return true, if each number has a small form in a pair that stands for the same bits;
+    /// otherwise append nothing and return false. Only floats have such a form.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many values as indices.
+    fn narrow_pairs(_indices: &[i32], _values: &[Self], _out: &mut Vec<Pair>) -> bool {
+        false
+    }
+
+    /// Write the indices and the values of pairs into every element of two destinations of the same length.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    fn widen_pairs(_: Kernel, pairs: &[Pair], indices: &mut [MaybeUninit<i32>], values: &mut [MaybeUninit<Self>]) {
+        // `unsafe` code relies on every element being written.
+        assert!(indices.len() == pairs.len() && values.len() == pairs.len());
+        for ((&[low, high, small], index), value) in pairs.iter().zip(indices).zip(values) {
+            index.write(u16::from_le_bytes([low, high]).into());
+            value.write(small.into());
+        }
+    }
 }
 
 mod private {
@@ -37,7 +61,7 @@ mod private {
 }
 
 macro_rules! widens {
-    ($($number:ty, $small:ty, $narrow:expr, $bits:expr, $widen:expr;)*) => {$(
+    ($($number:ty, $small:ty, $narrow:expr, $bits:expr, $widen:expr $(, $pairs:item)*;)*) => {$(
         impl private::Sealed for $number {}
         impl Widens for $number {
             type Small = $small;
@@ -71,8 +95,34 @@ macro_rules! widens {
             fn widen(kernel: Kernel, small: &[$small], destination: &mut [MaybeUninit<$number>]) {
                 $widen(kernel, small, destination);
             }
+
+            $($pairs)*
         }
     )*};
+}
+
+/// Append entries as pairs, in blocks, which the function returns as float32 if they are the same numbers.
+fn append_pairs<T>(
+    indices: &[i32],
+    values: &[T],
+    out: &mut Vec<Pair>,
+    mut in_float32: impl for<'a> FnMut(&'a [T], &'a mut [f32; NUMBERS_NARROWED_AT_ONCE]) -> Option<&'a [f32]>,
+) -> bool {
+    assert!(indices.len() == values.len());
+    let (before, kernel) = (out.len(), Kernel::selected());
+    reserve(out, indices.len());
+    let mut buffer = [0.0; NUMBERS_NARROWED_AT_ONCE];
+    let blocks = indices.chunks(NUMBERS_NARROWED_AT_ONCE).zip(values.chunks(NUMBERS_NARROWED_AT_ONCE));
+    for (indices, values) in blocks {
+        let pairs = &mut out.spare_capacity_mut()[..indices.len()];
+        if !in_float32(values, &mut buffer).is_some_and(|values| kernel.narrow_pairs(indices, values, pairs)) {
+            out.truncate(before);
+            return false;
+        }
+        // SAFETY: the kernel has written as many pairs as there are indices.
+        unsafe { out.set_len(out.len() + indices.len()) };
+    }
+    true
 }
 
 /// Compiled without vector instructions of a kernel: numbers of 64 bits are rare.
@@ -90,9 +140,29 @@ const NUMBERS_NARROWED_AT_ONCE: usize = 1 << 10;
 // number puts that number into the lowest bits. `narrow` then compares bits, which rejects fractions, large numbers and
 // -0.
 widens! {
-    f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8;
+    f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8,
+        fn narrow_pairs(indices: &[i32], values: &[f32], out: &mut Vec<Pair>) -> bool {
+            append_pairs(indices, values, out, |values, _| Some(values))
+        },
+        #[inline]
+        fn widen_pairs(
+            kernel: Kernel,
+            pairs: &[Pair],
+            indices: &mut [MaybeUninit<i32>],
+            values: &mut [MaybeUninit<f32>],
+        ) {
+            kernel.widen_pairs(pairs, indices, values);
+        };
     f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits,
-        |_, small, destination| widen_each(small, destination);
+        |_, small, destination| widen_each(small, destination),
+        fn narrow_pairs(indices: &[i32], values: &[f64], out: &mut Vec<Pair>) -> bool {
+            append_pairs(indices, values, out, |values, buffer| {
+                let buffer = &mut buffer[..values.len()];
+                buffer.iter_mut().zip(values).for_each(|(single, &value)| *single = value as f32);
+                let are_same = buffer.iter().zip(values).all(|(&single, value)| f64::from(single) == *value);
+                are_same.then_some(&*buffer)
+            })
+        };
     i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
     i64, u16, |number: i64| number as u16, |number: i64| number as u64,
         |_, small, destination| widen_each(small, destination);

@@ -14,7 +14,7 @@ use crate::block::{self, BLOCK_BYTES, Block, MAX_TOKENS, TO_THE_FRONT, Token, ke
 use crate::bytes::{self, loops_over_bytes};
 use crate::functions::Functions;
 use crate::scalar;
-use crate::sse41::values_of_two;
+use crate::sse41::{narrow_pairs, values_of_two, widen_pairs};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "avx2",
@@ -24,6 +24,8 @@ pub(crate) static KERNEL: Functions = Functions {
     line_ends,
     widen_u8: widen,
     widen_u16: widen,
+    widen_pairs,
+    narrow_pairs,
     floats_le,
     floats_be,
     ..scalar::KERNEL

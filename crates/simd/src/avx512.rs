@@ -29,7 +29,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use crate::bytes;
+use crate::bytes::{self, Pair, TO_LOWEST_BITS};
 use crate::forms::{MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::functions::Functions;
 use crate::prefetch::{opaque, prefetch, prefetch_from};
@@ -44,6 +44,8 @@ pub(crate) static KERNEL: Functions = Functions {
     line_ends,
     widen_u8,
     widen_u16,
+    widen_pairs,
+    narrow_pairs,
     floats_le,
     floats_be,
 };
@@ -1023,6 +1025,71 @@ fn widen_u16(small: &[u16], destination: &mut [MaybeUninit<i32>]) {
             _mm512_mask_storeu_epi32(destination.as_mut_ptr().add(at).cast(), wanted, numbers);
         }
     }
+} }
+
+/// The bytes of sixteen pairs in words of four bytes; see [`PAIRS_OF_WORDS`].
+const WORDS_OF_PAIRS: [u8; 64] = {
+    let (lane, distance) = lanes(4);
+    let (mut bytes, mut byte) = ([0; 64], 0);
+    while byte < 64 {
+        bytes[byte] = 3 * lane[byte] + 3 - distance[byte];
+        byte += 1;
+    }
+    bytes
+};
+/// The first three bytes of sixteen words.
+const PAIRS_OF_WORDS: [u8; 64] = {
+    let (mut bytes, mut byte) = ([0; 64], 0);
+    while byte < 48 {
+        bytes[byte] = (byte / 3 * 4 + byte % 3) as u8;
+        byte += 1;
+    }
+    bytes
+};
+
+with_avx512! {
+/// Write the index and the value of each pair, sixteen at a time.
+fn widen_pairs(pairs: &[Pair], indices: &mut [MaybeUninit<i32>], values: &mut [MaybeUninit<f32>]) {
+    assert!(indices.len() == pairs.len() && values.len() == pairs.len());
+    for at in (0..pairs.len()).step_by(16) {
+        let count = (pairs.len() - at).min(16);
+        let wanted = below(count) as u16;
+        // SAFETY: a masked load touches only the bytes of its mask, and those are bytes of `pairs`.
+        let bytes = unsafe { _mm512_maskz_loadu_epi8(below(3 * count), pairs.as_ptr().add(at).cast()) };
+        let words = _mm512_maskz_permutexvar_epi8(0x7777_7777_7777_7777, block(&WORDS_OF_PAIRS), bytes);
+        let index = _mm512_and_si512(words, _mm512_set1_epi32(0xffff));
+        let value = _mm512_cvtepi32_ps(_mm512_srli_epi32(words, 16));
+        // SAFETY: the destinations are as long as `pairs`, and the stores touch only the numbers of the mask.
+        unsafe {
+            _mm512_mask_storeu_epi32(indices.as_mut_ptr().add(at).cast(), wanted, index);
+            _mm512_mask_storeu_ps(values.as_mut_ptr().add(at).cast(), wanted, value);
+        }
+    }
+} }
+
+with_avx512! {
+/// Write pairs, sixteen at a time; true if each stands for the same bits.
+fn narrow_pairs(indices: &[i32], values: &[f32], pairs: &mut [MaybeUninit<Pair>]) -> bool {
+    assert!(indices.len() == pairs.len() && values.len() == pairs.len());
+    let mut wrong = _mm512_setzero_si512();
+    for at in (0..pairs.len()).step_by(16) {
+        let count = (pairs.len() - at).min(16);
+        let wanted = below(count) as u16;
+        // SAFETY: the masked loads touch only the numbers of the mask, and both slices have these.
+        let (index, value) = unsafe {
+            let index = _mm512_maskz_loadu_epi32(wanted, indices.as_ptr().add(at));
+            (index, _mm512_maskz_loadu_ps(wanted, values.as_ptr().add(at)))
+        };
+        let moved = _mm512_castps_si512(_mm512_add_ps(value, _mm512_set1_ps(TO_LOWEST_BITS)));
+        let small = _mm512_and_si512(moved, _mm512_set1_epi32(0xff));
+        let other = _mm512_xor_si512(_mm512_castps_si512(value), _mm512_castps_si512(_mm512_cvtepi32_ps(small)));
+        wrong = _mm512_or_si512(wrong, _mm512_or_si512(other, _mm512_srli_epi32(index, 16)));
+        let words = _mm512_or_si512(index, _mm512_slli_epi32(small, 16));
+        let bytes = _mm512_permutexvar_epi8(block(&PAIRS_OF_WORDS), words);
+        // SAFETY: the store touches only the bytes of the mask, and those are bytes of `pairs`.
+        unsafe { _mm512_mask_storeu_epi8(pairs.as_mut_ptr().add(at).cast(), below(3 * count), bytes) };
+    }
+    _mm512_test_epi32_mask(wrong, wrong) == 0
 } }
 
 with_avx512! {

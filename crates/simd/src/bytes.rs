@@ -3,6 +3,9 @@
 
 use std::mem::MaybeUninit;
 
+/// An entry of small numbers: an index below 2^16, its lowest byte first, and a value below 2^8.
+pub type Pair = [u8; 3];
+
 /// Define the functions of this module once more, compiled for the instructions `$features`.
 #[cfg(target_arch = "x86_64")]
 macro_rules! loops_over_bytes {
@@ -35,6 +38,32 @@ pub(crate) fn widen<Small: Copy, T: From<Small>>(small: &[Small], destination: &
     for (out, &small) in destination.iter_mut().zip(small) {
         out.write(small.into());
     }
+}
+
+/// Write the index and the value of each pair.
+#[inline(always)]
+pub(crate) fn widen_pairs(pairs: &[Pair], indices: &mut [MaybeUninit<i32>], values: &mut [MaybeUninit<f32>]) {
+    assert!(indices.len() == pairs.len() && values.len() == pairs.len());
+    for ((&[low, high, small], index), value) in pairs.iter().zip(indices).zip(values) {
+        index.write(u16::from_le_bytes([low, high]).into());
+        value.write(small.into());
+    }
+}
+
+/// A float32 from 2^23 on has a unit of 1, so adding 2^23 to a small whole number puts that number into the lowest bits.
+pub(crate) const TO_LOWEST_BITS: f32 = 8_388_608.0;
+
+/// Write pairs; true if each stands for the same bits.
+#[inline(always)]
+pub(crate) fn narrow_pairs(indices: &[i32], values: &[f32], pairs: &mut [MaybeUninit<Pair>]) -> bool {
+    assert!(indices.len() == pairs.len() && values.len() == pairs.len());
+    let mut wrong = 0;
+    for ((&index, &value), pair) in indices.iter().zip(values).zip(pairs) {
+        let ([low, high], small) = ((index as u16).to_le_bytes(), (value + TO_LOWEST_BITS).to_bits() as u8);
+        wrong |= (index >> 16) as u32 | (f32::from(small).to_bits() ^ value.to_bits());
+        pair.write([low, high, small]);
+    }
+    wrong == 0
 }
 
 /// Write the values of little-endian bytes into a destination of as many values.

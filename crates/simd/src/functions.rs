@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 
+use crate::bytes::Pair;
 use crate::forms::{SparseColumn, SparseForm};
 
 /// The functions of a kernel, as documented at the methods of [`Kernel`](crate::Kernel). A function that an instruction
@@ -18,6 +19,8 @@ pub(crate) struct Functions {
     pub(crate) line_ends: unsafe fn(&[u8], &mut Vec<u32>),
     pub(crate) widen_u8: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
     pub(crate) widen_u16: unsafe fn(&[u16], &mut [MaybeUninit<i32>]),
+    pub(crate) widen_pairs: unsafe fn(&[Pair], &mut [MaybeUninit<i32>], &mut [MaybeUninit<f32>]),
+    pub(crate) narrow_pairs: unsafe fn(&[i32], &[f32], &mut [MaybeUninit<Pair>]) -> bool,
     pub(crate) floats_le: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
     pub(crate) floats_be: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
 }

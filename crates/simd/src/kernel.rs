@@ -7,6 +7,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use crate::bytes::Pair;
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
 #[cfg(target_arch = "aarch64")]
@@ -173,6 +174,29 @@ impl Kernel {
     pub fn widen_u16(self, small: &[u16], destination: &mut [MaybeUninit<i32>]) {
         // SAFETY: see above.
         unsafe { (self.0.widen_u16)(small, destination) }
+    }
+
+    /// Write the index and the value of each pair into every element of two destinations of the same length.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    #[inline]
+    pub fn widen_pairs(self, pairs: &[Pair], indices: &mut [MaybeUninit<i32>], values: &mut [MaybeUninit<f32>]) {
+        // SAFETY: see above.
+        unsafe { (self.0.widen_pairs)(pairs, indices, values) }
+    }
+
+    /// Write the pairs of indices and values into every element of a destination of the same length. Returns whether
+    /// each pair stands for the same bits.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    #[inline]
+    pub fn narrow_pairs(self, indices: &[i32], values: &[f32], pairs: &mut [MaybeUninit<Pair>]) -> bool {
+        // SAFETY: see above.
+        unsafe { (self.0.narrow_pairs)(indices, values, pairs) }
     }
 
     /// Write the values of little-endian bytes, four for each, into every element of a destination of as many values.

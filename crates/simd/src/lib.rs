@@ -39,6 +39,7 @@ mod short_text;
 #[cfg(target_arch = "x86_64")]
 mod sse41;
 
+pub use bytes::Pair;
 pub use forms::{MAX_STREAMS, SparseColumn, SparseForm};
 pub use kernel::{KERNEL_VARIABLE, Kernel};
 pub use prefetch::{prefetch, prefetch_first};

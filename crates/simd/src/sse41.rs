@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 use std::mem::MaybeUninit;
 
 use crate::block::{self, BLOCK_BYTES, Block, IS_NEAR_MIDDLE, MAX_TOKENS, TO_THE_FRONT, Token, kernel_of_blocks};
-use crate::bytes::{self, loops_over_bytes};
+use crate::bytes::{self, Pair, TO_LOWEST_BITS, loops_over_bytes};
 use crate::functions::Functions;
 use crate::scalar;
 
@@ -19,6 +19,8 @@ pub(crate) static KERNEL: Functions = Functions {
     line_ends,
     widen_u8: widen,
     widen_u16: widen,
+    widen_pairs,
+    narrow_pairs,
     floats_le,
     floats_be,
     ..scalar::KERNEL
@@ -101,4 +103,64 @@ fn write_front(values: __m128i, shuffle: &[u8; 16], out: &mut [MaybeUninit<f32>;
         _mm_storeu_ps(out.as_mut_ptr().cast(), low);
         _mm_storeu_ps(out.as_mut_ptr().add(4).cast(), high);
     }
+}
+
+/// Pairs whose bytes are loaded, or stored, at once.
+const PAIRS: usize = 4;
+/// Pairs that take the bytes of a vector, or more.
+const MOST_IN_A_VECTOR: usize = 6;
+
+/// Write the index and the value of each pair, four at a time.
+#[target_feature(enable = "sse4.1")]
+pub(crate) fn widen_pairs(pairs: &[Pair], indices: &mut [MaybeUninit<i32>], values: &mut [MaybeUninit<f32>]) {
+    let (count, text) = (pairs.len(), pairs.as_flattened());
+    assert!(indices.len() == count && values.len() == count);
+    if count < MOST_IN_A_VECTOR {
+        return bytes::widen_pairs(pairs, indices, values);
+    }
+    let mut four = |number: usize, bytes: &[u8], shuffle: &[u8; 16]| {
+        let words = _mm_shuffle_epi8(load(bytes.first_chunk().expect("a vector of pairs")), load(shuffle));
+        let (indices, values) = (&mut indices[number..number + PAIRS], &mut values[number..number + PAIRS]);
+        // SAFETY: the stores write four numbers each.
+        unsafe {
+            _mm_storeu_si128(indices.as_mut_ptr().cast(), _mm_and_si128(words, _mm_set1_epi32(0xffff)));
+            _mm_storeu_ps(values.as_mut_ptr().cast(), _mm_cvtepi32_ps(_mm_srli_epi32(words, 16)));
+        }
+    };
+    const FIRST: [u8; 16] = [0, 1, 2, 0x80, 3, 4, 5, 0x80, 6, 7, 8, 0x80, 9, 10, 11, 0x80];
+    const LAST: [u8; 16] = [4, 5, 6, 0x80, 7, 8, 9, 0x80, 10, 11, 12, 0x80, 13, 14, 15, 0x80];
+    for number in (0..=count - MOST_IN_A_VECTOR).step_by(PAIRS) {
+        four(number, &text[3 * number..], &FIRST);
+    }
+    // Up to five are left. Some of the last six may be written twice, which takes less time than a branch.
+    four(count - MOST_IN_A_VECTOR, &text[3 * (count - MOST_IN_A_VECTOR)..], &FIRST);
+    four(count - PAIRS, &text[3 * count - 16..], &LAST);
+}
+
+/// Write pairs, four at a time; true if each stands for the same bits.
+#[target_feature(enable = "sse4.1")]
+pub(crate) fn narrow_pairs(indices: &[i32], values: &[f32], pairs: &mut [MaybeUninit<Pair>]) -> bool {
+    let count = pairs.len();
+    assert!(indices.len() == count && values.len() == count);
+    let shuffle = load(&[0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0x80, 0x80, 0x80, 0x80]);
+    let (mut number, mut wrong) = (0, _mm_setzero_si128());
+    // A store writes 16 bytes, of which the last four are written again.
+    while number + MOST_IN_A_VECTOR <= count {
+        // SAFETY: the loads read four numbers each.
+        let (index, value) = unsafe {
+            let (indices, values) = (&indices[number..number + PAIRS], &values[number..number + PAIRS]);
+            (_mm_loadu_si128(indices.as_ptr().cast()), _mm_loadu_ps(values.as_ptr()))
+        };
+        let moved = _mm_castps_si128(_mm_add_ps(value, _mm_set1_ps(TO_LOWEST_BITS)));
+        let small = _mm_and_si128(moved, _mm_set1_epi32(0xff));
+        let other = _mm_castps_si128(_mm_xor_ps(value, _mm_cvtepi32_ps(small)));
+        wrong = _mm_or_si128(wrong, _mm_or_si128(other, _mm_srli_epi32(index, 16)));
+        let words = _mm_or_si128(index, _mm_slli_epi32(small, 16));
+        let out = &mut pairs[number..number + MOST_IN_A_VECTOR];
+        // SAFETY: six pairs have 18 bytes, of which the store writes 16.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm_shuffle_epi8(words, shuffle)) };
+        number += PAIRS;
+    }
+    let are_small = bytes::narrow_pairs(&indices[number..], &values[number..], &mut pairs[number..]);
+    are_small & (_mm_testz_si128(wrong, wrong) == 1)
 }

@@ -5,6 +5,7 @@ mod random;
 
 use cntkio_simd::{Kernel, SparseColumn, SparseForm};
 use random::Random;
+use std::mem::MaybeUninit;
 
 fn is_blank(byte: Option<&u8>) -> bool {
     matches!(byte, Some(b' ' | b'\t'))
@@ -497,6 +498,46 @@ fn consumes_nothing_after_the_end_of_the_slice() {
         assert_eq!(kernel.dense_f32(b"1 2 |", 9, 4, &mut values), 9);
         assert_eq!(kernel.sparse_f32(b"1:2 |", 9, 4, &mut indices, &mut values), 9);
         assert!(values.is_empty() && indices.is_empty());
+    }
+}
+
+fn checked_pairs(kernel: Kernel, indices: &[i32], values: &[f32], what: &str) {
+    let is_small = |(&index, &value): (&i32, &f32)| {
+        u16::try_from(index).is_ok() && (0..=255).any(|small: u8| f32::from(small).to_bits() == value.to_bits())
+    };
+    let mut pairs = vec![MaybeUninit::new([9u8; 3]); indices.len()];
+    let are_small = kernel.narrow_pairs(indices, values, &mut pairs);
+    assert_eq!(are_small, indices.iter().zip(values).all(is_small), "{} on {what}", kernel.name());
+    if are_small {
+        // SAFETY: all elements were written above.
+        let pairs: Vec<[u8; 3]> = pairs.iter().map(|pair| unsafe { pair.assume_init() }).collect();
+        let (mut out, mut floats) =
+            (vec![MaybeUninit::new(-1); pairs.len()], vec![MaybeUninit::new(-1.0); pairs.len()]);
+        kernel.widen_pairs(&pairs, &mut out, &mut floats);
+        // SAFETY: as above.
+        let (out, floats): (Vec<i32>, Vec<f32>) =
+            out.iter().zip(&floats).map(|(index, value)| unsafe { (index.assume_init(), value.assume_init()) }).unzip();
+        assert_eq!((&out[..], &floats[..]), (indices, values), "{} on {what}", kernel.name());
+    }
+}
+
+#[test]
+fn pairs_stand_for_the_same_bits_or_are_refused() {
+    let mut random = Random(31);
+    for count in (0..100).chain([1024]) {
+        let indices: Vec<i32> = (0..count).map(|_| random.one_of(&[0, 1, 255, 256, 40_000, 65_535])).collect();
+        let values: Vec<f32> = (0..count).map(|_| random.below(256) as f32).collect();
+        for kernel in Kernel::available() {
+            checked_pairs(kernel, &indices, &values, "small numbers");
+            for wrong in (0..count).take(70) {
+                let (mut indices, mut values) = (indices.clone(), values.clone());
+                match random.below(2) {
+                    0 => indices[wrong] = random.one_of(&[-1, 65_536, i32::MAX, i32::MIN]),
+                    _ => values[wrong] = random.one_of(&[-0.0, -1.0, 0.5, 256.0, 8_388_609.0, f32::NAN, f32::INFINITY]),
+                }
+                checked_pairs(kernel, &indices, &values, "another number");
+            }
+        }
     }
 }
 

@@ -49,7 +49,7 @@ pub use pool::Pool;
 pub use ragged::{Error, Form, Parts, Ragged, RaggedEntries};
 pub use runs::{Runs, Targets};
 pub use samples::Samples;
-pub use small::{Entries, Small};
+pub use small::{Numbers, Small};
 pub use stored::Stored;
 pub use values::{NumberType, Precision, Value, Values};
 

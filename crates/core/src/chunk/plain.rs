@@ -8,10 +8,10 @@ use super::ragged::{
     Ahead, Error, Form, Gather, KnownColumn, Lengths, Located, Neighbours, RaggedEntries, Takes, try_reserve,
 };
 use super::samples::Samples;
-use super::small::{Entries, Small};
+use super::small::{Numbers, Small};
 use super::values::{NumberType, Value, Values};
 use crate::memory;
-use cntkio_memory::copy::{AnyWidth, append_any_width};
+use cntkio_memory::copy::{AnyEntries, AnyWidth, append_any_width, append_entries};
 use cntkio_memory::small::Widens;
 use cntkio_simd::prefetch;
 use std::ops::Range;
@@ -116,7 +116,7 @@ impl<'a, T: Value> Dense<'a, T> {
         let of_column = |&(column, lengths): &KnownColumn<'a>| {
             let values = match &column.samples {
                 Samples::Dense { values, .. } => AnyWidth::Wide(T::of(values)?),
-                Samples::Small(Small { values, entries: None, .. }) => T::small(values)?,
+                Samples::Small(Small { numbers: Numbers::Dense(values), .. }) => T::small(values)?,
                 Samples::Narrow(narrow) => T::of_narrow(&narrow.values)?,
                 _ => return None,
             };
@@ -172,8 +172,7 @@ struct SparseColumn<'a, T: Value> {
     lengths: Lengths<'a>,
     /// The first entry of each sample; `None` while each sample has one entry.
     sample_offsets: Option<&'a [u32]>,
-    indices: AnyWidth<'a, i32>,
-    values: AnyWidth<'a, T>,
+    entries: AnyEntries<'a, T>,
 }
 
 /// Samples of one sequence, or of several neighbours.
@@ -185,25 +184,26 @@ struct Span<'a, T: Value> {
 impl<'a, T: Value> Sparse<'a, T> {
     fn of(columns: &[KnownColumn<'a>]) -> Option<Self> {
         let of_column = |&(column, lengths): &KnownColumn<'a>| {
-            let (sample_offsets, indices, values) = match &column.samples {
+            let (sample_offsets, entries) = match &column.samples {
                 Samples::Sparse { sample_offsets, indices, values, .. } => {
-                    (Some(&sample_offsets[..]), AnyWidth::Wide(&indices[..]), AnyWidth::Wide(T::of(values)?))
+                    (Some(&sample_offsets[..]), AnyEntries::Wide(&indices[..], T::of(values)?))
                 }
-                Samples::Small(small @ Small { values, entries: Some(Entries { sample_offsets, indices }), .. }) => {
-                    let values = match (T::small(values)?, small.same_value()) {
+                Samples::Small(Small { sample_offsets, numbers, .. }) => {
+                    let entries = match numbers {
                         // A value that all entries have need not be fetched from memory for each sequence.
-                        (AnyWidth::Small(&[value]), Some(_)) => AnyWidth::Same(value, indices.len()),
-                        (values, _) => values,
+                        Numbers::Alike(value, indices) => AnyEntries::Alike(&indices[..], T::from(*value)),
+                        Numbers::Pairs(pairs) => AnyEntries::Pairs(pairs),
+                        Numbers::Dense(_) => return None,
                     };
-                    (sample_offsets.as_deref(), AnyWidth::Small(&indices[..]), values)
+                    (sample_offsets.as_deref(), entries)
                 }
                 _ => return None,
             };
-            Some(SparseColumn { lengths, sample_offsets, indices, values })
+            Some(SparseColumn { lengths, sample_offsets, entries })
         };
         let columns: Vec<SparseColumn<T>> = columns.iter().map(of_column).collect::<Option<_>>()?;
-        let value_of = |column: &SparseColumn<T>| match column.values {
-            AnyWidth::Same(value, _) => Some(T::widened(value)),
+        let value_of = |column: &SparseColumn<T>| match column.entries {
+            AnyEntries::Alike(_, value) => Some(value),
             _ => None,
         };
         // If all blocks have the same value, a minibatch needs no copy of values, only a fill.
@@ -247,32 +247,22 @@ impl<T: Value> Gather for Sparse<'_, T> {
         entries.reserve(spans.iter().map(|span| span.samples.len()).sum());
         let RaggedEntries { sample_offsets, indices } = entries;
         let are_few = spans.len() <= AHEAD_SEQUENCES;
-        let mut all_values: Vec<AnyWidth<T>> =
-            memory::with_room(if self.same_value.is_some() { 0 } else { spans.len() });
-        let mut all_indices: Vec<AnyWidth<i32>> = memory::with_room(spans.len());
+        let mut pieces: Vec<AnyEntries<T>> = memory::with_room(spans.len());
         for Span { column, samples } in &spans {
             let entries = match column.sample_offsets {
                 Some(offsets) => offsets[samples.start] as usize..offsets[samples.end] as usize,
                 None => samples.clone(),
             };
-            let indices = column.indices.get(entries.clone()).ok_or(Error::Mixed)?;
+            let piece = column.entries.get(entries).ok_or(Error::Mixed)?;
             // `prefetch` could not know these entries, because it does not wait for the sample offsets.
-            let is_prefetched = are_few && column.sample_offsets.is_some();
-            if is_prefetched {
-                indices.prefetch(AHEAD_BYTES);
+            if are_few && column.sample_offsets.is_some() {
+                piece.prefetch(AHEAD_BYTES);
             }
-            all_indices.push(indices);
-            if self.same_value.is_none() {
-                let values = column.values.get(entries).ok_or(Error::Mixed)?;
-                if is_prefetched {
-                    values.prefetch(AHEAD_BYTES);
-                }
-                all_values.push(values);
-            }
+            pieces.push(piece);
         }
         // A whole corpus is appended chunk by chunk, so the entries of earlier chunks come first.
         let mut num_entries = out.len() as i64;
-        for (Span { column, samples }, indices) in spans.iter().zip(&all_indices) {
+        for (Span { column, samples }, piece) in spans.iter().zip(&pieces) {
             match column.sample_offsets {
                 Some(offsets) => {
                     let shift = num_entries - i64::from(offsets[samples.start]);
@@ -281,32 +271,31 @@ impl<T: Value> Gather for Sparse<'_, T> {
                 }
                 None => sample_offsets.extend((1..=samples.len() as i64).map(|entry| num_entries + entry)),
             }
-            num_entries += indices.len() as i64;
+            num_entries += piece.len() as i64;
         }
-        match self.same_value {
-            None => append_all(out, &all_values)?,
-            Some(value) => {
-                let num_values = usize::try_from(num_entries).map_err(|_| Error::Mixed)?;
-                // The columns keep the value once, so this can be much more memory than they take.
-                try_reserve(out, num_values - out.len())?;
-                out.resize(num_values, value);
-            }
+        // The columns may keep a value once, so the values can be much more memory than the columns take.
+        let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+        try_reserve(out, total)?;
+        try_reserve(indices, total)?;
+        if let Some(value) = self.same_value {
+            out.resize(out.len() + total, value);
+            append_any_width(indices, &memory::collected(pieces.iter().map(|piece| piece.small_indices())));
+        } else {
+            append_entries(indices, out, &pieces);
         }
-        append_all(indices, &all_indices)?;
         Ok(())
     }
 
     fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
         for at in sequences {
-            let SparseColumn { lengths, sample_offsets, indices, values } = &self.columns[at.block as usize];
+            let SparseColumn { lengths, sample_offsets, entries } = &self.columns[at.block as usize];
             let Some((begin, end)) = lengths.ahead(what, at.first as usize) else { continue };
             let samples = begin as usize..end as usize;
             // Without offsets the entries have the numbers of the samples, so the entries are prefetched in this step.
             if let Some(offsets) = sample_offsets {
                 prefetch(offsets.get(samples).unwrap_or_default(), AHEAD_BYTES);
-            } else if let (Some(values), Some(indices)) = (values.get(samples.clone()), indices.get(samples)) {
-                values.prefetch(AHEAD_BYTES);
-                indices.prefetch(AHEAD_BYTES);
+            } else if let Some(entries) = entries.get(samples) {
+                entries.prefetch(AHEAD_BYTES);
             }
         }
     }
