@@ -17,14 +17,13 @@ import contextlib
 import errno
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
-from cntkio.storage.names import hint_on_name, is_remote, path_in_list
+from cntkio.storage.names import is_remote, path_in_list
 from cntkio.storage.open_input import open_stored
 
 _MOST_CHARACTERS = 4 << 20
@@ -202,19 +201,15 @@ def _included(
 
 
 def _lines(path: str) -> _Numbered:
-    if is_remote(path):
-        with contextlib.closing(open_stored(path)) as stored:
-            return _numbered(path, _decoded(path, stored.read(0, _MOST_CHARACTERS + 1)))
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 - any bytes
-    except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, f"{error.strerror}{hint_on_name(path)}", path) from None
-    # Opening a pipe would wait for a process that writes to it. A folder is left to `open`, which refuses it.
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise ConfigError(f"{path} is not a regular file", path=path)
-    with open(path, "rb") as file:
+        stored = open_stored(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise ConfigError(f"{path} is not a regular file: {error.strerror}", path=path) from None
+    with contextlib.closing(stored):
         # A further byte shows that the file is too long; the rest is never read, so memory stays limited.
-        return _numbered(path, _decoded(path, file.read(_MOST_CHARACTERS + 1)))
+        return _numbered(path, _decoded(path, stored.read(0, _MOST_CHARACTERS + 1)))
 
 
 def _decoded(path: str, content: bytes) -> str:
