@@ -230,16 +230,19 @@ class Described(CorpusInFiles):
 
 def described(file: Input, options: ReadingOptions) -> list[Described]:
     """Return the corpora of a file: several if it is a configuration with several readers."""
-    if not file.kind.in_files:
-        file.kind.require_deserializer(file.path)
-    found: list[CorpusInFiles] = function_named(file.kind.in_files)(file.names, options)
+    kind = file.kind
+    if kind.in_files:
+        found: list[CorpusInFiles] = function_named(kind.in_files)(file.names, options)
+    else:
+        kind.require_deserializer(file.path)
+        taken = {name: value for name, value in options.items() if name in kind.options}
+        found = [CorpusInFiles(deserializers=[function_named(kind.reader)(file.names, **taken)])]
     path = options.get("labels")
-    if path is not None and "labels" in file.kind.options:
+    if path is not None and "labels" in kind.options:
         labels, names = labels_of(path, options.get("mapping"))
         found = [_joined(corpus, labels, names) for corpus in found]
     return [Described(input=file, **vars(corpus)) for corpus in found]
 
 
 def _joined(corpus: CorpusInFiles, labels: Any, names: Sequence[bytes]) -> CorpusInFiles:
-    both = [*corpus.deserializers, labels]
-    return dataclasses.replace(corpus, deserializers=both, written=corpus.written and both, label_names=names)
+    return dataclasses.replace(corpus, deserializers=[*corpus.deserializers, labels], label_names=names)

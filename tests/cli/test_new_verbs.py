@@ -18,7 +18,7 @@ from cntkio import (
 from cntkio.cli import main
 from cntkio.cli.arguments import parser
 from cntkio.convert import convert_file
-from cntkio.formats.contract import Corpus, CorpusInFiles, Index, Opening
+from cntkio.formats.contract import Corpus, Index, Opening
 from cntkio.formats.detect import KINDS
 from cntkio.formats.table import Keys, SequenceTable
 from cntkio.streams import StreamInformation
@@ -158,7 +158,7 @@ class NoSequences(Corpus):
     def open(self, opening: Opening) -> "NoSequences":
         streams = (StreamInformation("x", 0, "dense", np.float32, 2),)
         table = SequenceTable(Keys.of([]), np.empty(0, np.uint32), np.zeros(1, np.int64))
-        self.index, self.report = Index("none.toy", streams, table, ""), opening.report("none.toy")
+        self.index, self.report = Index(streams, table, name="none.toy"), opening.report("none.toy")
         return self
 
 
@@ -166,13 +166,12 @@ class NoSequences(Corpus):
 def without_sequences(current_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files in `current_folder`: `a.toy` has a sequence, and `none.toy` has none."""
     monkeypatch.setitem(KINDS, "toy", ROW)
-    in_files = toy_format.in_files
+    deserializer = toy_format.ToyDeserializer
 
-    def in_files_or_none(names: Any, options: Any) -> Any:
-        is_empty = "none.toy" in str(names)
-        return [CorpusInFiles(deserializers=[NoSequences()])] if is_empty else in_files(names, options)
+    def toy_or_none(names: Any, **options: Any) -> Any:
+        return NoSequences() if "none.toy" in str(names) else deserializer(names, **options)
 
-    monkeypatch.setattr(toy_format, "in_files", in_files_or_none)
+    monkeypatch.setattr(toy_format, "ToyDeserializer", toy_or_none)
     for name in ("none.toy", "a.toy"):
         Path(name).write_text("7 7.5 2\n")
 

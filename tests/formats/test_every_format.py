@@ -297,7 +297,7 @@ def test_one_row_gives_a_format_the_verbs(
 def test_each_kind_names_functions_that_exist() -> None:
     pytest.importorskip("pyarrow")
     for kind in detect.KINDS.values():
-        for name in filter(None, (kind.in_files, kind.writer, kind.advice_on_words)):
+        for name in filter(None, (kind.reader, kind.in_files, kind.writer, kind.advice_on_words)):
             assert callable(detect.function_named(name)), name
     written = {kind.form for kind in detect.KINDS.values() if kind.writer}
     assert written == set(get_args(detect.FileFormat))

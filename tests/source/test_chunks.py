@@ -34,7 +34,7 @@ class FakeCorpus(Corpus):
             np.ones(num_chunks, np.uint32),
             np.arange(num_chunks + 1),
         )
-        self.index = Index("fake", (), table, "", loads_parts=False, loads_at_once=2)
+        self.index = Index((), table, name="fake", loads_parts=False, loads_at_once=2)
         self.report = Report("fake")
         self.num_bytes = num_bytes
         self.loaded: list[int] = []

@@ -266,7 +266,7 @@ def users() -> dict[str, set[str]]:
             if one.imported != "_core" and one.imported != module:
                 found[one.imported].add(module)
     for kind in KINDS.values():
-        for text in filter(None, (kind.in_files, kind.writer)):
+        for text in filter(None, (kind.reader, kind.in_files, kind.writer)):
             found[text.partition(":")[0].removeprefix("cntkio.")].add("formats.detect")
     return found
 

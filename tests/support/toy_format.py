@@ -5,44 +5,31 @@ from __future__ import annotations
 import dataclasses
 import re
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from cntkio import Remote
 from cntkio._core import Chunk
 from cntkio.formats import contract
-from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import Index, Loaded, Opening, OpenText, PlacesInFiles
 from cntkio.formats.corpus import FilesDeserializer, opened_corpus
 from cntkio.formats.detect import FileKind
-from cntkio.formats.pieces import Files, Pieces, Progress, in_arrays
+from cntkio.formats.pieces import Pieces, Progress, in_arrays
 from cntkio.formats.table import Column, Keys, SequenceTable
-from cntkio.formats.written_files import write_pieces
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import open_input
-from cntkio.storage.output_file import AnyPath, written_whole
-from cntkio.storage.text_input import explained, file_fingerprint
+from cntkio.storage.output_file import written_whole
+from cntkio.storage.text_input import explained
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk
 ROW = FileKind(
     "toy", "toy text", "ToyDeserializer({path!r})", first_line=re.compile(rb"\d+( [\d.]+){2}"), is_text=True,
-    in_files="support.toy_format:in_files", options=("max_errors",), writer="support.toy_format:write_toy",
+    reader="support.toy_format:ToyDeserializer", options=("max_errors",), writer="support.toy_format:write_file",
     extensions=(".toy",), shown_by=(".toy",),
 )  # fmt: skip
-
-
-def in_files(names: FileNames, options: contract.ReadingOptions) -> list[contract.CorpusInFiles]:
-    deserializer = ToyDeserializer(names, max_errors=options.get("max_errors") or 0)
-    return [contract.CorpusInFiles(deserializers=[deserializer])]
-
-
-def write_toy(
-    path: AnyPath, data: Any, *, progress: Progress | None = None, remote: Remote | None = None, **files: Unpack[Files]
-) -> None:
-    write_pieces(write_file, path, pieces_of(data), files, progress, remote)
 
 
 def write_file(path: str, pieces: Pieces, progress: Progress | None, remote: Remote | None) -> None:
@@ -83,9 +70,7 @@ class ToyFormat(contract.Format):
         keys = Keys(np.array([int(line.split()[0]) for line in lines], np.uint64))
         chunk_starts = np.append(np.arange(0, len(keys), CHUNK), len(keys))
         table = SequenceTable(keys, np.ones(len(keys), np.uint32), chunk_starts)
-        name, streams = file.text.path, (StreamInformation("x", 0, "dense", np.float32, 2),)
-        fingerprint = file_fingerprint(file.text, table.num_sequences)
-        return Index(name, streams, table, fingerprint, bounds, file.stamp, file.size, why_empty=f"{name}: no line"), []
+        return Index((StreamInformation("x", 0, "dense", np.float32, 2),), table, bounds), []
 
     def parse(self, file: OpenText, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         first, last = index.table.bounds_of(chunk_id)
@@ -100,16 +85,10 @@ class ToyFormat(contract.Format):
         chunk = Chunk.from_columns(last - first, [column])
         return Loaded(chunk_id, chunk if sequences is None else chunk.only(sequences), wrong or None, sequences)
 
-    def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
-        wrong = [] if loaded is None else loaded.findings
-        is_forgiven = self.report.forgive(len(wrong))
-        for number in wrong:
-            begin, key = int(index.layout[number]), int(index.table.keys[number])
-            error = partial(file.locator.error, begin, "expected two numbers after the key", sequence=key)
-            if not is_forgiven:
-                raise error()
-            self.report.count("bad number", is_error=True)
-            self.report.log("bad number", error)
+    def account(self, file: OpenText, index: Index, loaded: Loaded) -> None:
+        places = [(int(index.layout[number]), index.table.keys[number]) for number in loaded.findings]
+        error = partial(file.locator.error, what="expected two numbers after the key")
+        self.report.charge("bad number", [partial(error, begin, sequence=key) for begin, key in places])
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout[sequences]

@@ -267,7 +267,7 @@ class ArrowDeserializer(Deserializer):
         order: list[str] = []
         form = _ArrowFormat(self, opening)
         for path, opened in without_empty(paths, lambda path: (path, form.open(path, None))):
-            form.facts[path] = opened.stamp
+            form.facts[path] = opened.storage.stamp
             with closing(opened) as table:
                 with _named(table):
                     others = *(self.one_hot or {}), key_of(table.schema, self.key)
@@ -279,7 +279,7 @@ class ArrowDeserializer(Deserializer):
                     break
                 self._keep_rows()
                 # Each batch has a dictionary of its own, so the classes are known only after a pass over the data.
-                kept, batches = table.kept, partial(self.table, path, facts=table.stamp)
+                kept, batches = table.kept, partial(self.table, path, facts=table.storage.stamp)
                 own = categories(batches().in_order(names), names) if kept is None else kept.classes
                 form.own_classes[table.path] = own
                 for name, classes in own.items():
@@ -539,9 +539,8 @@ class _ArrowFormat(Format):
         options = {"columns": [each.info.name for each in self._of_lists(rows)], "nulls": self._options.nulls}
         sequences = SequenceTable(found.keys, found.lengths, found.chunk_starts, options=options)
         index = Index(
-            table.path, tuple(rows.streams), sequences, found.fingerprint, _Layout(rows, found.parts), table.stamp,
-            table.size, num_lines=count if has_no_keys else None, why_empty=f"{table.path}: no row to read",
-            caches=(caches,), part_in_bytes=0,
+            tuple(rows.streams), sequences, _Layout(rows, found.parts), fingerprint=found.fingerprint,
+            num_lines=count if has_no_keys else None, why_empty="no row to read", caches=(caches,), part_in_bytes=0,
         )  # fmt: skip
         return index, chunks
 
@@ -742,4 +741,4 @@ def in_files(names: str | list[str], options: ReadingOptions) -> list[CorpusInFi
     given: dict[str, Any] = {name: options.get(name) for name in _FROM_OPTIONS if name in options}
     deserializer = ArrowDeserializer(names, columns=list(shapes) or None, shapes=shapes, **given)
     chunk_sizes = ", a row group or a batch each"
-    return [CorpusInFiles(deserializers=[deserializer], chunk_sizes=chunk_sizes, has_precisions=True)]
+    return [CorpusInFiles(deserializers=[deserializer], chunk_sizes=chunk_sizes)]

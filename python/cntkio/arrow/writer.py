@@ -364,9 +364,8 @@ def write_parquet(
         >>> parquet.read_table(path).to_pylist()
         [{'key': 0, 'x': [[1.0, 2.0]]}, {'key': 1, 'x': [[3.0, 4.0], [5.0, 6.0]]}]
     """
-    open_writer = partial(parquet.ParquetWriter, compression=compression, write_page_checksum=True)
-    options = {"open_writer": open_writer, "key": key, "flat": flat, "ids": ids}
-    write_pieces(_write, path, pieces_of(data), files, progress, remote, **options)
+    options = {"key": key, "flat": flat, "ids": ids, "open_writer": partial(_OPEN_PARQUET, compression=compression)}
+    write_pieces(write_parquet_file, path, pieces_of(data), files, progress, remote, **options)
 
 
 @suggests_keywords
@@ -392,16 +391,23 @@ def write_arrow(
         >>> path.stat().st_size > 0
         True
     """
-    options = {"open_writer": ipc.new_file, "key": key, "flat": flat, "ids": ids}
-    write_pieces(_write, path, pieces_of(data), files, progress, remote, **options)
+    options = {"key": key, "flat": flat, "ids": ids}
+    write_pieces(write_arrow_file, path, pieces_of(data), files, progress, remote, **options)
 
 
-def _write(
-    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, open_writer: Callable[..., Any],
-    key: str | None, flat: Collection[str] | bool, ids: Collection[str],
+_OPEN_PARQUET = partial(parquet.ParquetWriter, compression="zstd", write_page_checksum=True)
+
+
+def write_parquet_file(
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, key: str | None = KEY,
+    flat: Collection[str] | bool = False, ids: Collection[str] = (), open_writer: Callable[..., Any] = _OPEN_PARQUET,
 ) -> None:  # fmt: skip
+    """Write a file, for `write_pieces`."""
     columns = Columns(corpus.streams, corpus.has_text_keys, key, flat, ids)
     # The inner writer ends first: it writes the footer before the file gets its name.
     with written_whole(path, remote=remote) as file, open_writer(file, columns.schema) as writer:
         for first, piece in corpus.written(progress):
             writer.write_batch(columns.batch_of(piece, first))
+
+
+write_arrow_file = partial(write_parquet_file, open_writer=ipc.new_file)

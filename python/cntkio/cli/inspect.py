@@ -142,7 +142,7 @@ def _add_figures(facts: Facts, one: Described, corpus: Corpus, found: Figures) -
         facts.add("buckets", found.buckets._asdict(), advice(found.buckets))
     by_name = {stream.info.name: stream for stream in found.streams}
     for name in one.order or by_name:
-        _add_stream(facts, by_name[name], names, has_precision=one.has_precisions)
+        _add_stream(facts, by_name[name], names, has_precision=one.input.kind.has_precisions)
 
 
 def _add_stream(facts: Facts, stream: StreamFigures, names: list[str], *, has_precision: bool) -> None:
@@ -193,10 +193,10 @@ def _write_config(options: Namespace, one: Described) -> None:
     """Write the configuration that reads a corpus, and print the program that does the same."""
     read_from = str(one.input.names)  # a compressed table or binary file is read from a copy
     is_copy = not one.input.files and not is_remote(read_from) and read_from != one.input.name
-    if is_copy or not one.written:
+    if is_copy or not one.input.kind.is_configurable:
         what = f"no configuration of CNTK reads {one.input.name}, which is {one.input.kind.noun}"
         raise ConfigError(f"{what}; convert it to a text or a binary corpus", key="write-config")
-    text, program = configuration_for(one.written)
+    text, program = configuration_for(one.written or one.deserializers)
     with written_whole(options.write_config) as file:
         # Paths in the configuration may have bytes that are not UTF-8.
         file.write(os.fsencode(text))

@@ -27,7 +27,7 @@ from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.pieces import Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.formats.report import Report
 from cntkio.formats.table import Keys
-from cntkio.formats.written_files import COMPRESSED, Compression
+from cntkio.formats.written_files import COMPRESSED, Compression, write_pieces
 from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import whole_text
@@ -309,7 +309,7 @@ def write_file(
             raise ConfigError(f"{caller().words.flag(name)} is only for writing {forms}", key=name)
     given = {**special, "key": key, "chunk_size_in_bytes": chunk_size_in_bytes, "order": order}
     options = {name: given[name] for name in kind.written_options if given[name] is not None}
-    function_named(kind.writer)(target, data, progress=progress, remote=remote, **options, **files)
+    write_pieces(function_named(kind.writer), target, pieces_of(data), files, progress, remote, **options)
 
 
 @suggests_keywords

@@ -8,6 +8,7 @@
                                              index(file)            all that is known without its data: an `Index`
                                              parse(file, index, k)  the data of chunk k, from any thread, in any order
                                              account(...)           its errors against the budget, in the order of use
+                                             remark(...)            warnings of the index
                                              place(...)             the places of sequences
 
 A format keeps no file and no state of reading: those belong to the corpus.
@@ -32,7 +33,7 @@ from cntkio.formats.report import Observer, Report
 from cntkio.formats.table import SequenceTable
 from cntkio.storage.index_cache import CacheFiles
 from cntkio.storage.names import FileNames
-from cntkio.storage.text_input import LOADS_AT_ONCE, MOST_SUMMED, Locator, Storage, TextInput, whole_sum
+from cntkio.storage.text_input import LOADS_AT_ONCE, Locator, Storage, TextInput, file_fingerprint, whole_sum
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
@@ -209,17 +210,18 @@ class Utterances:
 class Index(NamedTuple):
     """All that is known about a file, or about the files of a corpus, without the data."""
 
-    name: str  # name used in messages, usually the file
     streams: tuple[StreamInformation, ...]  # the streams, in the order of the chunks' columns
     # The sequences and chunks. A corpus that joins alone knows the number of chunks, and no sequences.
     table: SequenceTable
-    # Short text that differs from corpus to corpus, for checkpoints; empty: `Format.fingerprint` makes it on request.
-    fingerprint: str
     layout: Any = None  # the format's own facts, such as the places of sequences in the file
-    stamp: object = None  # `OpenedFile.stamp` when the index was made
+    # These four are the file's, unless the format gives them: the name used in messages, usually the file; a short text
+    # that differs from corpus to corpus, for checkpoints; the bytes; and `Storage.stamp` when the index was made.
+    name: str = ""
+    fingerprint: str = ""
     num_bytes: int = 0
+    stamp: object = None
     num_lines: int | None = None  # number of keys in the file, if keys are counted across files; None: keys are ids
-    why_empty: str = ""  # the reason why the file has no sequence
+    why_empty: str = "no sequence to read"  # what is wrong with a file without a sequence
     caches: tuple[CacheFiles, ...] = ()  # the index caches of each file: of its sequences, and of its access points
     # Where the corpus may stand in a join: anywhere, only first, or not at all. A corpus that joins alone has an
     # order of its own, and the findings of its chunks are the lengths of their sequences.
@@ -242,14 +244,14 @@ class OpenedFile:
         text: Its bytes; None: the format keeps no file open.
 
     Attributes:
-        storage: Facts about the storage of its bytes.
-        stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
+        name: Its name in messages; empty: the corpus has the name.
+        storage: Facts about the storage of its bytes. Without a text they have no stamp, so the corpus never takes the
+            file for changed.
     """
 
     def __init__(self, text: TextInput | None = None) -> None:
         self.storage = Storage("") if text is None else text.storage
-        # Without a text the stamp is always None, so the corpus never takes the file for changed.
-        self.size, self.stamp = 0 if text is None else text.size, self.storage.stamp
+        self.name, self.size = ("", 0) if text is None else (text.path, text.size)
         self._text = text
 
     def require_unchanged(self) -> None:
@@ -311,20 +313,24 @@ class Format(Protocol):
     def parse(self, file: Any, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         """Read and parse a chunk, or some of its sequences: their indices in it, ascending."""
 
-    def account(self, file: Any, index: Index, loaded: Loaded | None) -> None:
-        """Count the errors and warnings of a chunk that has findings; None: the warnings of the index. By default none.
+    def account(self, file: Any, index: Index, loaded: Loaded) -> None:
+        """Count the errors and warnings of a chunk that has findings; by default no chunk has.
 
         It raises a `FormatError` if the errors exceed the budget.
         """
         return
 
+    def remark(self, file: Any, index: Index) -> None:
+        """Warn of what the index shows; by default of nothing."""
+        return
+
     def fingerprint(self, file: Any, index: Index) -> str:
-        """Return the fingerprint of a file whose index has none, because making it takes requests to a store."""
-        return index.fingerprint
+        """Return the fingerprint of a file whose index has none. Of a file in a store, making it takes requests."""
+        return file_fingerprint(file.text, index.table.num_sequences)
 
     def content_sum(self, file: Any, index: Index) -> str:
         """Return a checksum of the content of a file that the fingerprint lacks; see `Corpus.content_sum`."""
-        content: str = file.content_sum() if index.num_bytes <= MOST_SUMMED else ""
+        content: str = file.content_sum()
         return content
 
     def place(self, file: Any, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
@@ -498,16 +504,15 @@ def with_defaults(options: ReadingOptions, **defaults: Any) -> ReadingOptions:
 class CorpusInFiles:
     """Facts that the verbs need about a corpus in files.
 
-    The row of a format in `cntkio.formats.detect.KINDS` names the function that returns the corpora for files and
-    options: one, or several if a configuration has several readers.
+    The row of a format in `cntkio.formats.detect.KINDS` names its deserializer, or else the function that returns the
+    corpora for files and options: one, or several if a configuration has several readers.
     """
 
     deserializers: Sequence[Any] = ()  # the deserializers that read it; empty for a label file
-    written: Sequence[Any] = ()  # the deserializers that a written configuration describes
+    written: Sequence[Any] = ()  # the deserializers that a written configuration describes; empty: the same
     chunk_sizes: str = ""  # words about the size of chunks, which end the fact about chunks
     facts: Callable[[], Mapping[str, Any]] = dict  # returns facts that only corpora of this kind have
     order: Sequence[str] = ()  # the streams in the order in which they are printed; empty: in the order of the source
-    has_precisions: bool = False  # whether the file gives the type of each stream's values
     forgives_errors: bool = False  # whether errors are counted instead of ending the call
     # Opens a label file, once: without features, a source cannot read it; None: not a label file.
     open_labels: Callable[[Opening], Any] | None = None

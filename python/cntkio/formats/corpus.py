@@ -161,9 +161,9 @@ class FileCorpus(Corpus):
         self._parsed = {chunk_id: Loaded(chunk_id, chunk) for chunk_id, chunk in enumerate(chunks)}
         files.add(self.file)
         try:
-            files.form.account(file, index, None)
-            if index.why_empty and not index.table.num_sequences:
-                raise CorpusError(index.why_empty, kind=EMPTY_FILE)
+            files.form.remark(file, index)
+            if not index.table.num_sequences:
+                raise CorpusError(f"{index.name}: {index.why_empty}", kind=EMPTY_FILE)
         except BaseException:
             files.close(self.file)
             raise
@@ -245,7 +245,13 @@ class _OpenFiles:
         """Open a file for the first time, and return it with its index and its first chunks. Any thread may do this."""
         file = self.form.open(path, None)
         try:
-            return file, *self.form.index(file, ahead)
+            index, chunks = self.form.index(file, ahead)
+            num_bytes = index.num_bytes or file.size
+            index = index._replace(name=file.name or path, stamp=file.storage.stamp, num_bytes=num_bytes)
+            # A fingerprint that takes requests to a store waits for the first state.
+            if not index.fingerprint and not file.storage.num_requests:
+                index = index._replace(fingerprint=self.form.fingerprint(file, index))
+            return file, index, chunks
         except BaseException:
             file.close()
             raise
@@ -278,7 +284,7 @@ class _OpenFiles:
         index = corpus.index
         file = self.context.copy().run(self.form.open, corpus.path, index)
         # The index belongs to the content that was there at first.
-        if file.stamp != index.stamp:
+        if file.storage.stamp != index.stamp:
             file.close()
             raise changed_in_use(index.name, index.num_bytes, file.size)
         return file
@@ -362,7 +368,8 @@ class Concatenation(Corpus):
         self.corpora, self._names = corpora, names
         indexes = [corpus.index for corpus in corpora]
         tables = [index.table for index in indexes]
-        self._orders = [order_of_streams(indexes[0][:2], index[:2]) for index in indexes]
+        named = [(index.name, index.streams) for index in indexes]
+        self._orders = [order_of_streams(named[0], of_corpus) for of_corpus in named]
         self.first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
         self.first_chunks = np.cumsum([0, *(table.num_chunks for table in tables)])
         # The first start of a corpus is the last start of the corpus before, so it is left out.
@@ -377,10 +384,10 @@ class Concatenation(Corpus):
             files=self._files_of if have_files else spans,
         )
         self.index = Index(
-            name,
             indexes[0].streams,
             table,
-            self._fingerprint_of([index.fingerprint for index in indexes]),
+            name=name,
+            fingerprint=self._fingerprint_of([index.fingerprint for index in indexes]),
             num_bytes=sum(index.num_bytes for index in indexes),
             num_lines=indexes[0].num_lines,
             caches=tuple(chain.from_iterable(index.caches for index in indexes)),
@@ -595,7 +602,7 @@ def opened_corpus(
         def opened_file(numbered: tuple[int, Job[_Opened]]) -> int:
             number, job = numbered
             corpora.append(FileCorpus(paths[number], job.result(), files, keeps_data=keeps_data))
-            order_of_streams(corpora[0].index[:2], corpora[-1].index[:2])
+            order_of_streams(*((corpus.name, corpus.streams) for corpus in (corpora[0], corpora[-1])))
             files.close_others()
             return number
 

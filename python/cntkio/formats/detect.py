@@ -61,13 +61,14 @@ class FileKind(NamedTuple):
             counts.
         is_text: Whether a zero byte shows that a file is of another kind.
         is_read_packed: Whether files that are compressed with gzip or zstd are read where they are.
-        in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to a list of
-            `CorpusInFiles` (`cntkio.formats.contract`); empty: none does.
+        reader: The deserializer of such files, as module and name: from files, with `options` as keywords.
+        in_files: The function that reads such files in its place, as module and name: from files and `ReadingOptions`
+            to a list of `CorpusInFiles` (`cntkio.formats.contract`). Both empty: none does.
         options: The `ReadingOptions` that apply to it.
         advice_on_words: The function that says how to mend a word of such a text, as module and name: from a
             `cntkio.formats.report.WrongWord` to a sentence, empty if the word does not show it. Empty: none does.
-        writer: The function that writes such files, as module and name: from a path and data, with the keywords
-            `progress` and `remote`, the keywords of `cntkio.convert.Files`, and `written_options`. Empty: none does.
+        writer: The function that writes such a file, as module and name, for `cntkio.convert.write_pieces`, with
+            `written_options` as keywords. Empty: none does.
         written_options: The options of `cntkio.convert.write_file` that apply to it.
         extensions: Extensions of names that ask the writers for this kind.
         shown_by: Extensions of names that show this kind where the bytes show nothing else, as in a damaged file.
@@ -78,6 +79,8 @@ class FileKind(NamedTuple):
         is_labels: Whether it has only labels of frames, which a source joins with features.
         is_configuration: Whether it describes readers, which name the files.
         is_packing: Whether it is another file in compressed form.
+        has_precisions: Whether it gives the type of each stream's values.
+        is_configurable: Whether a configuration can describe it.
         cache: What saves time at the next start, for people, if it is not an index cache; empty: an index cache does.
     """
 
@@ -89,6 +92,7 @@ class FileKind(NamedTuple):
     first_line: re.Pattern[bytes] | None = None
     is_text: bool = False
     is_read_packed: bool = False
+    reader: str = ""
     in_files: str = ""
     options: tuple[str, ...] = ()
     advice_on_words: str = ""
@@ -103,6 +107,8 @@ class FileKind(NamedTuple):
     is_labels: bool = False
     is_configuration: bool = False
     is_packing: bool = False
+    has_precisions: bool = False
+    is_configurable: bool = False
     cache: str = "none"
 
     @property
@@ -148,8 +154,8 @@ def _table(form: str, title: str, magic: tuple[bytes, ...], *extensions: str) ->
     return FileKind(
         form, title, "cntkio.arrow.ArrowDeserializer({path!r})", magic=magic,
         in_files="cntkio.arrow.deserializer:in_files", options=("streams", "one_hot", "keys", "dtype"),
-        writer=f"cntkio.arrow:write_{form}" if extensions else "", written_options=("key", "flat", "ids"),
-        extensions=extensions, is_table=True, cache="",
+        writer=f"cntkio.arrow.writer:write_{form}_file" if extensions else "", written_options=("key", "flat", "ids"),
+        extensions=extensions, is_table=True, has_precisions=True, cache="",
     )  # fmt: skip
 
 
@@ -191,7 +197,7 @@ KINDS = {
         FileKind(
             "kaldi", "Kaldi archive or list", "KaldiDeserializer({path!r})", first_line=_KALDI_LINE,
             is_read_packed=True, in_files="cntkio.formats.kaldi:in_files",
-            options=("dtype", "chunk_size_in_bytes", "labels"), writer="cntkio.formats.kaldi:write_kaldi",
+            options=("dtype", "chunk_size_in_bytes", "labels"), writer="cntkio.formats.kaldi.writer:write_kaldi_file",
             extensions=(".ark",), has_text_keys=True, cache="none; the headers are read at each start",
             advice_on_words="cntkio.formats.ctf.findings:advice_on_value",
         ),
@@ -210,29 +216,30 @@ KINDS = {
             first_line=re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL), is_text=True, is_read_packed=True,
             in_files="cntkio.formats.ctf:in_files",
             options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
-            writer="cntkio.formats.ctf:write_ctf", written_options=("renumber", "keys_file", "compress"),
-            extensions=(".ctf", ".txt"), names_streams=True, cache="",
+            writer="cntkio.formats.ctf.writer:write_ctf_file", written_options=("renumber", "keys_file", "compress"),
+            extensions=(".ctf", ".txt"), names_streams=True, is_configurable=True, cache="",
             advice_on_words="cntkio.formats.ctf.findings:advice_on_sample",
         ),
         FileKind(
             "svmlight", "SVMlight text (libsvm)", "SvmlightDeserializer({path!r})", first_line=_SVMLIGHT_LINE,
             is_text=True, is_read_packed=True, in_files="cntkio.formats.svmlight:in_files",
             options=("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys"),
-            writer="cntkio.formats.svmlight:write_svmlight", written_options=("compress",),
+            writer="cntkio.formats.svmlight.writer:write_svmlight_file", written_options=("compress",),
             extensions=(".svm", ".svmlight", ".libsvm"), shown_by=(".svm", ".svmlight", ".libsvm"), cache="",
             advice_on_words="cntkio.formats.svmlight.corpus:advice_on_line",
         ),
         FileKind(
             "cbf", "CNTK binary format (CBF)", "CBFDeserializer({path!r})", magic=(CBF_MAGIC, CBF_DOCUMENTED),
-            in_files="cntkio.formats.cbf:in_files", options=("streams", "strict"),
-            writer="cntkio.formats.cbf:write_cbf", written_options=("layout", "chunk_size_in_bytes", "order"),
-            extensions=(".cbf", ".bin"), shown_by=(".cbf",), cache="none; the file has its own",
+            reader="cntkio.formats.cbf:CBFDeserializer", options=("streams", "strict"), extensions=(".cbf", ".bin"),
+            shown_by=(".cbf",), writer="cntkio.formats.cbf.writer:write_cbf_file",
+            written_options=("layout", "chunk_size_in_bytes", "order"), has_precisions=True, is_configurable=True,
+            cache="none; the file has its own",
         ),
         FileKind(
             "scp", "list of HTK features (scp)",
             "HTKFeatureDeserializer(StreamDefs(features=StreamDef(scp={path!r}, shape=...)))",
             first_line=re.compile(rb"\S.*\[\d+,\d+\]\s*"), is_text=True, in_files="cntkio.formats.htk:in_files",
-            options=("streams", "prefix", "strict", "labels"), has_text_keys=True, is_list=True,
+            options=("streams", "prefix", "strict", "labels"), has_text_keys=True, is_list=True, is_configurable=True,
             cache="none; the list is read at each start",
         ),
         FileKind("htk", "HTK feature file", advice="name it in a list (scp), which HTKFeatureDeserializer reads"),

@@ -70,9 +70,9 @@ class Report:
 
     Example:
         >>> report = Report("a.ctf", max_errors=2)
-        >>> report.forgive(1), report.forgive(2)
+        >>> report.charge("bad number", [lambda: ValueError("1.5.2")])
+        >>> report.forgive(1), report.forgive(1)
         (True, False)
-        >>> report.count("bad number", is_error=True)
         >>> report.count("repeated id", 3)
         >>> report.errors, report.warnings
         ({'bad number': 1}, {'repeated id': 3})
@@ -129,6 +129,14 @@ class Report:
         with self._lock.inner:
             left, self._left = self._left, 0
             return left
+
+    def charge(self, kind: str, errors: Sequence[Callable[[], Exception]]) -> None:
+        """Count errors of a kind, and log the first; raise the first error that the budget does not forgive."""
+        if not self.forgive(len(errors)):
+            raise errors[self.exhaust()]()
+        self.count(kind, len(errors), is_error=True)
+        for error in errors:
+            self.log(kind, error)
 
     def count(self, kind: str, count: int = 1, *, is_error: bool = False) -> None:
         """Count errors or warnings of a kind. Nothing is logged."""

@@ -284,7 +284,7 @@ class UserTimelineCorpus(Corpus):
             raise ConfigError(f"{name}: num_chunks() returned {count!r}; expected a whole number, at least 1")
         # Each chunk is fetched whole, so no part of a chunk can be loaded alone.
         table = dataclasses.replace(NO_SEQUENCES, chunk_starts=np.zeros(int(count) + 1, np.int64))
-        self.index = Index(name, streams, table, "", joins="alone", loads_parts=False)
+        self.index = Index(streams, table, name=name, joins="alone", loads_parts=False)
         self.index = self.index._replace(fingerprint=f"user-defined, {int(count)} chunks, {self._digest()}")
         self._lock = ForkLock()
 

@@ -71,7 +71,7 @@ class _Parts(Deserializer):
 
     def _check(self, name: str, corpora: Sequence[Corpus]) -> None:
         index = corpora[-1].index
-        order_of_streams(corpora[0].index[:2], index[:2])
+        order_of_streams((corpora[0].name, corpora[0].streams), (index.name, index.streams))
         traits = index.utterances
         if index.joins == "alone" or (traits is not None and not (traits.invalid is None and traits.broken is None)):
             why = "sequences that are known only when they are reached"

@@ -699,8 +699,8 @@ _MOST_FILES_SUMMED = 1024
 
 
 def whole_sum(text: TextInput) -> str:
-    """Return a checksum of all bytes of a text; empty if that takes long: the text is in a store, or compressed."""
-    if text.storage.local_path is None or text.storage.compression is not None:
+    """Return a checksum of all bytes of a text; empty if that takes long: it is large, in a store, or compressed."""
+    if text.size > MOST_SUMMED or text.storage.local_path is None or text.storage.compression is not None:
         return ""
     found = text.facts(verify=True)["whole"]
     text.require_unchanged()

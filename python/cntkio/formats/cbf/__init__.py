@@ -13,8 +13,8 @@ This package reads headers; the compiled core reads chunks. Every count in a fil
 before it is used.
 """
 
-from cntkio.formats.cbf.corpus import CBFDeserializer, in_files
+from cntkio.formats.cbf.corpus import CBFDeserializer
 from cntkio.formats.cbf.header import LayoutName
 from cntkio.formats.cbf.writer import CBFWriter, write_cbf
 
-__all__ = ["CBFDeserializer", "CBFWriter", "LayoutName", "in_files", "write_cbf"]
+__all__ = ["CBFDeserializer", "CBFWriter", "LayoutName", "write_cbf"]

@@ -21,14 +21,12 @@ from cntkio.formats.contract import (
     OPENING,
     Ahead,
     Corpus,
-    CorpusInFiles,
     Format,
     Index,
     Loaded,
     OpenedFile,
     Opening,
     PlacesInFiles,
-    ReadingOptions,
 )
 from cntkio.formats.corpus import FilesDeserializer, opened_corpus
 from cntkio.formats.table import NO_SEQUENCES, Keys, SequenceTable
@@ -38,7 +36,7 @@ from cntkio.storage.open_input import loads_at_once, open_stored, read_ranges
 from cntkio.storage.progress import warn
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import CoreText, TextInput, file_fingerprint, in_utf8
+from cntkio.storage.text_input import CoreText, TextInput, in_utf8
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named, num_values, storage_format
 
 # Least bytes of a chunk that a thread parses at a time.
@@ -178,19 +176,13 @@ class CBFFormat(Format):
             largest_chunk = int((header.ends - header.begins).max())
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
             self._has_spare = True
-        count = int(header.num_sequences.sum())
-        # The samples of an object take a request each, so the fingerprint waits for the first state.
-        fingerprint = file_fingerprint(text, count) if file.is_local else ""
-        facts = fingerprint, header._replace(streams=schema), text.storage.stamp, text.size, count
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
         index = Index(
-            text.path, streams, NO_SEQUENCES, *facts, joins="first", part_in_bytes=0,
+            streams, NO_SEQUENCES, header._replace(streams=schema), text.path, joins="first", part_in_bytes=0,
+            num_lines=int(header.num_sequences.sum()),
             loads_at_once=loads_at_once(text.storage.num_requests, int((header.ends - header.begins).mean())),
         )  # fmt: skip
         return index._replace(table=self._table(file, index)), []
-
-    def fingerprint(self, file: _OpenFile, index: Index) -> str:
-        return file_fingerprint(file.text, index.table.num_sequences)
 
     # ---------------------------------------------------------------------------------------------------- streams
 
@@ -342,9 +334,7 @@ class CBFFormat(Format):
             chunk = chunk.in_full_width()  # a copy, which frees the bytes of the other sequences
         return chunk, lengths, size - read.num_used
 
-    def account(self, file: _OpenFile, index: Index, loaded: Loaded | None) -> None:
-        if loaded is None:  # the header is checked when the file is opened
-            return
+    def account(self, file: _OpenFile, index: Index, loaded: Loaded) -> None:
         num_unused, kind = loaded.findings, "chunk with unused bytes"
         what = f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream"
         byte = int(index.layout.ends[loaded.chunk_id]) - num_unused
@@ -391,10 +381,3 @@ def _error(index: Index, chunk_id: int, fault: _core.CBFFault) -> FormatError:
     what = fault_text(fault, dim, int(header.num_sequences[chunk_id]))
     byte = int(header.begins[chunk_id]) + fault.offset
     return FormatError(what, path=index.name, byte=byte, sequence=sequence, stream=name, kind=list(FAULTS)[fault.kind])
-
-
-def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
-    """Return binary files as the verbs read them (see `cntkio.formats.contract`)."""
-    streams, strict = StreamDefs(options.get("streams", {})), options.get("strict", False)
-    deserializer = CBFDeserializer(names, streams, strict=strict)
-    return [CorpusInFiles(deserializers=[deserializer], written=[deserializer], has_precisions=True)]

@@ -276,13 +276,14 @@ def write_cbf(
         array([2, 1, 5], dtype=uint32)
     """
     options = {"chunk_size_in_bytes": chunk_size_in_bytes, "layout": layout, "dtype": dtype, "order": order}
-    write_pieces(_write, path, pieces_of(data, dtype, one_hot), files, progress, remote, **options)
+    write_pieces(write_cbf_file, path, pieces_of(data, dtype, one_hot), files, progress, remote, **options)
 
 
-def _write(
-    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, dtype: npt.DTypeLike | None,
-    order: Sequence[str] | None, **options: Any,
+def write_cbf_file(
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, dtype: npt.DTypeLike | None = None,
+    order: Sequence[str] | None = None, **options: Any,
 ) -> None:  # fmt: skip
+    """Write a file, for `write_pieces`."""
     columns = corpus.columns(order)
     infos = [_in_precision(corpus.streams[column], dtype) for column in columns]
     rounded = None if dtype is None else Rounded(dtype)

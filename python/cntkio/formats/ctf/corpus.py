@@ -355,7 +355,7 @@ class CTFFormat(Format):
         points = () if storage.points_cache is None else (storage.points_cache,)
         caches = made.caches._replace(points=points, companions=storage.companions)
         index = Index(
-            text.path, self.streams, table, fingerprint, layout, storage.stamp, text.size, made.num_lines, why_empty,
+            self.streams, table, layout, fingerprint=fingerprint, num_lines=made.num_lines, why_empty=why_empty,
             caches=(caches,), part_in_bytes=storage.part_in_bytes,
             loads_at_once=loads_at_once(storage.num_requests, min(self.options.chunk_size_in_bytes, text.size)),
         )  # fmt: skip
@@ -364,7 +364,7 @@ class CTFFormat(Format):
     def _why_empty(self, text: TextInput) -> str:
         alias = (self.defining or b"").decode()
         hint = did_you_mean(alias, [name.decode() for name in streams_at_the_start(text)])
-        return f"{text.path}: no sequence contains {alias!r}, which defines the minibatch size; nothing is left{hint}"
+        return f"no sequence contains {alias!r}, which defines the minibatch size; nothing is left{hint}"
 
     def _ways_out(self, file: TextInput) -> str:
         in_order, cache = (self.wording.setting(*option) for option in (("randomize", False), ("cache", "FOLDER")))
@@ -439,10 +439,7 @@ class CTFFormat(Format):
             fields = [self.schema[info.stream_id].alias for info in self.streams if info.dtype == dtype]
             log_rounded(path, self.form, dtype, fields, self.options.remote)
 
-    def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
-        if loaded is None:
-            self._log_remarks(file, index)
-            return
+    def account(self, file: OpenText, index: Index, loaded: Loaded) -> None:
         findings: ParserFindings = loaded.findings
         num_errors = sum(findings.counts[: self.num_error_kinds])
         if findings.last_straw is not None or not self.report.forgive(num_errors):
@@ -465,7 +462,7 @@ class CTFFormat(Format):
             num_cases = 1 + finding.found if kind == "stream without a sample" else 1
             self.report.log(kind, partial(self._error, file, index, findings, finding), stands_for=num_cases)
 
-    def _log_remarks(self, file: OpenText, index: Index) -> None:
+    def remark(self, file: OpenText, index: Index) -> None:
         for kind, remark in index.layout.remarks.items():
             error = partial(file.locator.error, what=REMARKS[kind])
             errors = [partial(error, offset, sequence=key) for offset, key in remark.examples]

@@ -113,13 +113,14 @@ def write_ctf(
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
     options = {"order": order, "renumber": renumber, "keys_file": keys_file, "compress": compress}
-    write_pieces(_write, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
+    write_pieces(write_ctf_file, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
 
 
-def _write(
-    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, order: Sequence[str] | None,
-    renumber: bool, keys_file: AnyPath | None, compress: Compression | None,
+def write_ctf_file(
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, order: Sequence[str] | None = None,
+    renumber: bool = False, keys_file: AnyPath | None = None, compress: Compression | None = None,
 ) -> None:  # fmt: skip
+    """Write a file, for `write_pieces`."""
     compression = compression_of(path, compress)
     with (
         written_whole(path, remote=remote) as whole,

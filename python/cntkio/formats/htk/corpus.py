@@ -260,13 +260,14 @@ class HTKFormat(Format):
             is_literal=self._options.compatible,
         )
         stream = StreamInformation(settings.name, 0, "dense", self._options.dtype, dim, settings.defines_mb_size)
-        name, layout = self.report.name, HTKLayout(listed, model, window, stamps, num_requests)
+        layout = HTKLayout(listed, model, window, stamps, num_requests)
         fingerprint = sums[0] if len(sums) == 1 else fingerprint_of_files(self._lists.paths, sums)
         num_bytes = int(lengths.sum(dtype=np.int64)) * model.frame_size
         loads = loads_at_once(num_requests, num_bytes // table.num_chunks)
         return Index(
-            name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, loads_at_once=loads, utterances=utterances
-        ), []
+            (stream,), table, layout, fingerprint=fingerprint, num_bytes=num_bytes, loads_at_once=loads,
+            utterances=utterances,
+        ), []  # fmt: skip
 
     def _without_unwanted(self, listed: Listed, first_paths: npt.NDArray[np.int64]) -> Listed:
         """Leave out utterances that are too long, and all utterances whose key is listed several times."""
@@ -468,12 +469,11 @@ class HTKFormat(Format):
             raise self._error(listed, differences[0].removeprefix(mixed), index, 0)
         return differences
 
-    def account(self, file: object, index: Index, loaded: Loaded | None) -> None:
+    def account(self, file: object, index: Index, loaded: Loaded) -> None:
         """Count and log differences between files."""
-        if loaded is not None:
-            for kind, count in loaded.findings.items():
-                self.report.count(kind, count)
-                self.report.log(kind, f"{self.report.name}: {kind}", most=1)
+        for kind, count in loaded.findings.items():
+            self.report.count(kind, count)
+            self.report.log(kind, f"{self.report.name}: {kind}", most=1)
 
 
 def _utterances(index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:
@@ -502,7 +502,6 @@ def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
     deserializer = HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=strict)
     corpus = CorpusInFiles(
         deserializers=[deserializer],
-        written=[deserializer],
         chunk_sizes=f" of more than {CHUNK_FRAMES:,} samples, the last with the rest",
         facts=functools.partial(_facts, deserializer, names),
     )

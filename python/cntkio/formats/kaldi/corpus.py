@@ -232,7 +232,7 @@ class _KaldiFormat(Format):
         layout, num_bytes = _Layout(objects, content, dim), int((objects.ends - objects.begins).sum(dtype=np.uint64))
         loads = loads_at_once(self._files.stored.requests_for(objects.paths), num_bytes // table.num_chunks)
         return Index(
-            self.report.name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, loads_at_once=loads,
+            (stream,), table, layout, fingerprint=fingerprint, num_bytes=num_bytes, loads_at_once=loads,
             utterances=utterances,
         ), []  # fmt: skip
 

@@ -64,13 +64,14 @@ def write_kaldi(
         ['0  [', '  1.0 2.0 ]', '1  [', '  3.0 4.0 ]']
     """
     options = {"scp": scp, "stream": stream, "text": text}
-    write_pieces(_write, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
+    write_pieces(write_kaldi_file, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
 
 
-def _write(
-    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, scp: AnyPath | None,
-    stream: str | None, text: bool,
+def write_kaldi_file(
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, scp: AnyPath | None = None,
+    stream: str | None = None, text: bool = False,
 ) -> None:  # fmt: skip
+    """Write an archive, for `write_pieces`."""
     name, size = os.fsencode(path), 0
     with ExitStack() as stack:
         names = [info.name for info in corpus.streams]

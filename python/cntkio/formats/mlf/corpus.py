@@ -377,7 +377,7 @@ class MLFFormat(Format):
             complaint=layout.complaint,
         )
         fingerprint = self._fingerprint(layout, files)
-        return Index(self.report.name, (stream,), table, fingerprint, layout, utterances=utterances), []
+        return Index((stream,), table, layout, fingerprint=fingerprint, utterances=utterances), []
 
     def _entries(self, path: str) -> Entries:
         settings = self._settings

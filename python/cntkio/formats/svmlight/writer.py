@@ -71,13 +71,15 @@ def write_svmlight(
         "features": features, "label": label, "query": query, "by_query": by_query, "zero_based": zero_based,
         "compress": compress,
     }  # fmt: skip
-    write_pieces(_write, path, pieces_of(data), files, progress, remote, **options)
+    write_pieces(write_svmlight_file, path, pieces_of(data), files, progress, remote, **options)
 
 
-def _write(
-    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, features: str, label: str,
-    query: str | None, by_query: bool, zero_based: bool, compress: Compression | None,
+def write_svmlight_file(
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, features: str = "features",
+    label: str = "label", query: str | None = "qid", by_query: bool = False, zero_based: bool = False,
+    compress: Compression | None = None,
 ) -> None:  # fmt: skip
+    """Write a file, for `write_pieces`."""
     compression = compression_of(path, compress)
     with written_whole(path, remote=remote) as whole, compressed(whole, compression) as file:
         has_queries = not by_query and any(info.name == query for info in corpus.streams)
