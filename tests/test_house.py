@@ -48,9 +48,7 @@ QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
 }
 LONG_CLASSES: set[str] = set()
-LARGE_PROTOCOLS = {
-    "TextInput",  # with the six members of `ReadableText`
-}
+LARGE_PROTOCOLS: set[str] = set()
 RUST_MODULES_IN_CIRCLES: set[str] = set()
 LONG_SIGNATURES: set[str] = set()
 LONG_TUPLES: set[str] = set()

@@ -67,13 +67,12 @@ def test_other_processes_read_parts(chunks: CorpusChunks) -> None:
 def decompressed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the number of bytes of text that each step decompresses."""
     counts: list[int] = []
-    to_parse, decompress = compressed.CompressedText.source_to_parse, _core.decompress
+    parse, decompress = _core.ctf_parse, _core.decompress
     make_stream = _core.CompressedStream
 
-    def counted_to_parse(text: compressed.CompressedText, begin: int, end: int) -> Any:
-        found: Any = to_parse(text, begin, end)
-        counts.append(int(found[2][-1] - found[2][0]))
-        return found
+    def counted_parse(source: Any, *arguments: Any) -> Any:
+        counts.append(int(source[2][-1] - source[2][0]))
+        return parse(source, *arguments)
 
     def counted_decompress(segments: Any, *arguments: Any) -> None:
         counts.append(int(segments[2][-1] - segments[2][0]))
@@ -92,7 +91,7 @@ def decompressed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             counts.append(self._stream.position[1] - before)
             return found
 
-    monkeypatch.setattr(compressed.CompressedText, "source_to_parse", counted_to_parse)
+    monkeypatch.setattr(_core, "ctf_parse", counted_parse)
     monkeypatch.setattr(_core, "decompress", counted_decompress)
     monkeypatch.setattr(_core, "CompressedStream", Stream)
     return counts

@@ -20,25 +20,21 @@ class Elsewhere:
 
     def __init__(self, path: str) -> None:
         self.path = "store://a.ctf"
-        self.storage = Storage(self.path)
         self._file = InputFile(path)
+        stored = self._file.storage
+        self.storage = Storage(
+            self.path,
+            require_unchanged=stored.require_unchanged,
+            facts=lambda verify: {"size": self.size, "e_tag": stored.facts(False)["content"]},
+        )
         self.size = self._file.size
         self.close = self._file.close
         self.read, self.read_into = self._file.read, self._file.read_into
-        self.require_unchanged = self._file.require_unchanged
-
-    def loads_at_once(self, chunk_size: int) -> int:
-        return 2
-
-    def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        return {"size": self.size, "e_tag": self._file.facts()["content"]}
 
     def source(self, begin: int, end: int) -> CoreText:
         buffer = np.empty(end - begin, np.uint8)
         assert self._file.read_into(buffer, begin) == end - begin
         return buffer, begin
-
-    source_to_parse = source
 
 
 def random_text(random: random.Random) -> bytes:

@@ -673,7 +673,7 @@ def _converted(
     try:
         found = convert(batch)
     except CorpusError as error:
-        table.require_unchanged()
+        table.storage.require_unchanged()
         # The first rows of a batch fail together as soon as a wrong row is among them, so a binary search finds this
         # row.
         firsts = range(batch.num_rows)
@@ -681,7 +681,7 @@ def _converted(
         raise table.error(f"row {own[row]}, {error_of(batch.slice(row, 1)) or error}") from None
     # Of a mapped file, the conversion reads the bytes themselves.
     if table.is_mapped:
-        table.require_unchanged()
+        table.storage.require_unchanged()
     return found
 
 

@@ -157,9 +157,6 @@ class Table(OpenedFile):
         """Yield columns of all rows, in pieces that are checked."""
         return (self.read(index, columns) for index in range(self.num_batches))
 
-    def require_unchanged(self) -> None:
-        """Raise a `CorpusError` if the rows were changed since they were opened."""
-
     def keep(self, index: TableIndex, classes: dict[str, list[str]]) -> tuple[CacheWriter, ...]:
         """Write the index, and the classes of columns of categories, to the index cache, if there is one."""
         return ()
@@ -252,12 +249,9 @@ class TableFile(Table):
         try:
             yield
         except FormatError:
-            self.require_unchanged()  # a change explains more than damage
+            self.storage.require_unchanged()  # a change explains more than damage
             raise
-        self.require_unchanged()
-
-    def require_unchanged(self) -> None:
-        self.stored.require_unchanged()
+        self.storage.require_unchanged()
 
     def keep(self, index: TableIndex, classes: dict[str, list[str]]) -> tuple[CacheWriter, ...]:
         cache = self.cache

@@ -254,11 +254,6 @@ class OpenedFile:
         self.name, self.size = ("", 0) if text is None else (text.path, text.size)
         self._text = text
 
-    def require_unchanged(self) -> None:
-        """Raise a `CorpusError` if the file was changed since it was opened, so that its index no longer matches."""
-        if self._text is not None:
-            self._text.require_unchanged()
-
     def content_sum(self) -> str:
         """Return a checksum of all bytes; empty if that takes long, or the format keeps no file open."""
         return "" if self._text is None else whole_sum(self._text)

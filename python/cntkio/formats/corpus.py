@@ -177,7 +177,7 @@ class FileCorpus(Corpus):
                 loaded = self._files.form.parse(file, self.index, chunk_id, sequences)
             finally:
                 # After the read, to find a change during the read; and a change explains more than any other error.
-                file.require_unchanged()
+                file.storage.require_unchanged()
         if self._kept is not None:
             self._kept[chunk_id] = loaded
         return loaded

@@ -114,7 +114,7 @@ _MOST_KNOWN = 1000
 
 def _losses(path: str, form: TextForm, fields: Sequence[bytes], remote: Remote | None) -> _Losses:
     with closing(open_input(path, remote)) as file:
-        known_by = path, file.storage.identity, form, *fields, str(file.facts())
+        known_by = path, file.storage.identity, form, *fields, str(file.storage.facts(False))
         if (known := _known.get(known_by)) is None:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()

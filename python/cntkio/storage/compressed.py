@@ -23,6 +23,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
@@ -104,26 +105,26 @@ class CompressedText:
     def __init__(
         self, stored: TextInput, compression: TextCompression, points: Points, guide: Points | None, cache: Path | None
     ) -> None:
-        self.path, self.size = stored.path, int(points.texts[-1])
-        self.require_unchanged, self.close = stored.require_unchanged, stored.close
-        self._stored, self._points, self._compression = stored, points, compression
-        self._decoders = _core.Decoders(num_threads(), points.sums)
+        self.path, self.size, self.close = stored.path, int(points.texts[-1]), stored.close
+        self._stored, self._points = stored, points
+        decoders = _core.Decoders(num_threads(), points.sums)
+        self._segments = partial(_segments, stored, compression, points, decoders)
         # A tuple changes in one step, so no thread sees the segment of one read and the text of another.
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
-        self.storage = stored.storage._replace(compression=compression, guide=guide, points_cache=cache)
+        self.storage = stored.storage._replace(
+            compression=compression, guide=guide, points_cache=cache, packed=self._segments,
+            facts=lambda verify: {**stored.storage.facts(verify), "compression": compression},
+        )  # fmt: skip
         self._reader: InOrder | CachedObject | None = None  # for texts with a too large frame
         largest = int(np.diff(points.texts).max(initial=0))
         self.storage = self.storage._replace(part_in_bytes=max(largest, stored.storage.part_in_bytes))
         if largest > LARGEST_SEGMENT:
             self._reader = InOrder(stored, compression, points)
             reason = f"a frame with {largest:,} bytes of text"
-            self.storage = self.storage._replace(only_in_order=reason, least_gap=None)
+            self.storage = self.storage._replace(only_in_order=reason, least_gap=None, packed=None)
         elif self.storage.least_gap is not None:
             # Only a gap of two segments is sure to contain a whole segment that need not be read.
             self.storage = self.storage._replace(least_gap=max(2 * largest, self.storage.least_gap))
-
-    def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        return {**self._stored.facts(verify=verify), "compression": self._compression}
 
     def read(self, offset: int, size: int) -> bytes:
         return self._text(offset, offset + size).tobytes()
@@ -139,12 +140,6 @@ class CompressedText:
 
     def source(self, begin: int, end: int) -> CoreText:
         return self._text(begin, end), begin
-
-    def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
-        """Return the compressed data; each thread of the parser decompresses the part that it parses next."""
-        if self._reader is not None or begin >= end:
-            return self.source(begin, end)
-        return self._segments(begin, min(end, self.size))
 
     def _text(self, begin: int, end: int) -> Bytes:
         """Return the text from `begin` up to `end`, or up to the end of the text. Raises the errors of `explained`."""
@@ -174,9 +169,9 @@ class CompressedText:
             limit = f"a cache_limit of {folder.limit:,} bytes is too low for the text (it needs {least:,})"
             self.storage = self.storage._replace(only_in_order=f"{self.storage.only_in_order}, and {limit}")
             return
-        version = json.dumps(["text", self._stored.facts()], sort_keys=True)
+        version = json.dumps(["text", self._stored.storage.facts(False)], sort_keys=True)
         identity, fill = self.storage.identity, self._reader.read_into
-        self._reader = CachedObject(folder, identity, version, self.size, fill, self.require_unchanged)
+        self._reader = CachedObject(folder, identity, version, self.size, fill, self.storage.require_unchanged)
         self.storage = self.storage._replace(only_in_order=None)
 
     def _fill(self, buffer: Bytes, begin: int) -> None:
@@ -186,16 +181,19 @@ class CompressedText:
             else:
                 _core.decompress(self._segments(begin, begin + len(buffer)), begin, buffer, num_threads())
 
-    def _segments(self, begin: int, end: int) -> PackedText:
-        points = self._points
-        last = int(np.searchsorted(points.texts, np.uint64(end), side="left"))
-        part = slice(int(span_at(points.texts, np.uint64(begin))), last + 1)
-        texts, places, bounds = points.texts[part], points.places[part], points.window_bounds[part]
-        windows = points.windows[int(bounds[0]) : int(bounds[-1])]
-        with explained(self):
-            # A point may need the last bits of the byte before it.
-            source = self._stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
-        return PackedText(self._compression, source, texts, places, bounds - bounds[0], windows, self._decoders)
+
+def _segments(
+    stored: TextInput, compression: TextCompression, points: Points, decoders: _core.Decoders, begin: int, end: int
+) -> PackedText:
+    """Return the compressed data of a part of a text; each thread decompresses the part that it parses next."""
+    last = int(np.searchsorted(points.texts, np.uint64(end), side="left"))
+    part = slice(int(span_at(points.texts, np.uint64(begin))), last + 1)
+    texts, places, bounds = points.texts[part], points.places[part], points.window_bounds[part]
+    windows = points.windows[int(bounds[0]) : int(bounds[-1])]
+    with explained(stored):
+        # A point may need the last bits of the byte before it.
+        source = stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
+    return PackedText(compression, source, texts, places, bounds - bounds[0], windows, decoders)
 
 
 class InOrder:
@@ -367,7 +365,7 @@ def _cached(stored: TextInput, compression: TextCompression, verify: bool) -> tu
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
     def made_again() -> tuple[Points, Path | None]:
-        stored.require_unchanged()
+        stored.storage.require_unchanged()
         points = pass_over(stored, compression)
         return points, cache.write({}, {name: getattr(points, name) for name in _CACHED_ARRAYS}).path
 
@@ -409,12 +407,12 @@ def _recent_points(stored: TextInput, compression: TextCompression) -> Points:
     """Return the points of the last pass if it was over this file, unchanged; otherwise pass over the file."""
     key = stored.storage.identity, compression, SPACING
     for kept, facts, points in _recent:
-        if kept == key and facts == stored.facts():
+        if kept == key and facts == stored.storage.facts(False):
             return points
     points = pass_over(stored, compression)
     # Facts about a remote text come from the bytes that the pass has read.
-    stored.require_unchanged()
-    _recent[:] = [(key, stored.facts(), points)] if len(points.windows) <= _MOST_KEPT else []
+    stored.storage.require_unchanged()
+    _recent[:] = [(key, stored.storage.facts(False), points)] if len(points.windows) <= _MOST_KEPT else []
     return points
 
 
@@ -466,7 +464,7 @@ def unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generato
     except (EOFError, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise  # only bz2 raises a bare `OSError` without a number, for damaged data
-        stored.require_unchanged()
+        stored.storage.require_unchanged()
         raise FormatError(f"the {packing} data are damaged: {error}; {MEND_DATA}", path=stored.path) from None
 
 

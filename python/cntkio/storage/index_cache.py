@@ -165,7 +165,7 @@ class IndexCache:
     def __init__(self, file: TextInput, settings: Mapping[str, Any], *, verify: bool = False) -> None:
         self._file, self._settings, self._verify = file, dict(settings), verify
         # Before the index is made, so that `write` notices a change of the corpus in the meantime.
-        self._before = file.facts(verify=verify)
+        self._before = file.storage.facts(verify)
         # Programs with different settings have caches with different names, and do not replace each other's cache.
         text = json.dumps(self._settings, sort_keys=True)
         self._ending = f".{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.index"
@@ -256,7 +256,7 @@ class IndexCache:
         # A change within the same step of the file system's clock would not change the times.
         newest = max(self._before.get(name, 0) for name in ("time_ns", "change_time_ns")) / 1e9
         time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
-        if self._before != self._file.facts(verify=self._verify):
+        if self._before != self._file.storage.facts(self._verify):
             return Written(None, [f"{self._file.path}: the file was changed while it was indexed"])
         # A column of equal lengths has one number in memory, and all its numbers in the cache.
         stored = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}

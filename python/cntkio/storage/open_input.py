@@ -140,7 +140,7 @@ def all_bytes(path: str | os.PathLike[str], remote: Remote | None = None) -> byt
             return file.read()
     with closing(open_stored(name, remote)) as stored:
         content = stored.read(0, stored.size)
-        stored.require_unchanged()
+        stored.storage.require_unchanged()
         return content
 
 
@@ -345,14 +345,14 @@ class RemoteInput:
         companions = companions if manifest is None else manifest.companions(path, companions)
         self._reader = self._object if remote.cache is None else _cached(self._object, remote)
         self.path, self.size = self._object.name, self._object.facts.size
-        self.require_unchanged = self._reader.require_unchanged
-        self.storage = Storage(
+        self._storage = Storage(
             self._object.identity,
             companions=companions,
             stamp=self._object.facts,
             least_gap=LEAST_GAP if remote.cache is None else None,
             part_in_bytes=LEAST_GAP,
             num_requests=remote.num_requests,
+            require_unchanged=self._reader.require_unchanged,
         )
         self._tail, self._content = b"", ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
@@ -391,15 +391,19 @@ class RemoteInput:
     def source(self, begin: int, end: int) -> CoreText:
         return filled(self.read_into, begin, max(begin, min(end, self.size))), begin
 
-    source_to_parse = source
+    @property
+    def storage(self) -> Storage:
+        # An attribute with a method of this object would be a circle, which keeps the samples in memory.
+        return self._storage._replace(facts=self._facts)
 
-    def facts(self, *, verify: bool = False) -> dict[str, Any]:
+    def _facts(self, _verify: bool) -> dict[str, Any]:
         """Return size and version, as the store reports them now; without a version, also a checksum of samples."""
         self._object.require_unchanged()
         found = {"size": self.size, "version": self._object.facts.version}
         if not found["version"]:
             # The checksum may take a request for each sample, so it is computed once.
-            self._content = found["content"] = self._content or content_sum(self)
+            self._content = self._content or content_sum(self.size, self.read, self._storage.num_requests)
+            found["content"] = self._content
         return found
 
     def close(self) -> None:

@@ -3,9 +3,8 @@
 ::
 
     ReadableText     read, read_into      bytes, from any thread, in any order
-    └─ TextInput     source               the same for the compiled core, which reads a local file by itself
-                     facts                facts that show whether the text is still the same
-                     storage              all that does not change while it is open
+    │                source               the same for the compiled core, which reads a local file by itself
+    └─ TextInput     storage              where the text is stored, and whether the stored bytes are still the same
 
     a local file (InputFile)  ──┐
     an object (RemoteInput)   ──┴─ as it is, or under a CompressedText with its access points
@@ -21,6 +20,7 @@ import codecs
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -170,6 +170,14 @@ class Storage(NamedTuple):
             `source` is best, because the core skips gaps by itself, or because a cache keeps all bytes.
         part_in_bytes: Least bytes of a part that is worth reading alone, because fewer bytes take about as long.
         num_requests: Number of requests to a store to keep under way; 0: reading waits for no network.
+        packed: Returns the compressed data of a part of the text, from `begin` up to `end`, from which the parser reads
+            it; None: it reads from `source`.
+        require_unchanged: Raises a `CorpusError` if the bytes were changed since they were opened: their index no
+            longer matches.
+        facts: Returns facts that identify the stored bytes, as they are now: size and times, or an ETag; JSON-able.
+            An index cache is used only if its facts equal these facts. ``time_ns`` and ``change_time_ns``, if present,
+            are the times of the last change. With True, a checksum of all bytes is added where other facts are less
+            reliable.
     """
 
     identity: str
@@ -183,6 +191,9 @@ class Storage(NamedTuple):
     least_gap: int | None = None
     part_in_bytes: int = 64 << 10
     num_requests: int = 0
+    packed: Callable[[int, int], PackedText] | None = None
+    require_unchanged: Callable[[], None] = lambda: None
+    facts: Callable[[bool], dict[str, Any]] = lambda verify: {}
 
 
 class TextInput(ReadableText, Protocol):
@@ -194,19 +205,6 @@ class TextInput(ReadableText, Protocol):
     @property
     def storage(self) -> Storage:
         """Facts about the storage of the text."""
-
-    def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
-        """Return the source from which the parser reads the bytes of a chunk."""
-
-    def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return facts that identify the stored bytes, as they are now: size and times, or an ETag; JSON-able.
-
-        An index cache is used only if its facts equal these facts. ``time_ns`` and ``change_time_ns``, if present, are
-        the times of the last change. If `verify`, a checksum of all bytes is added where other facts are less reliable.
-        """
-
-    def require_unchanged(self) -> None:
-        """Raise a `CorpusError` if the text was changed since it was opened: its index no longer matches."""
 
 
 def compression_in(head: bytes) -> TextCompression | None:
@@ -225,7 +223,7 @@ def explained(text: TextInput) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, FormatError, ValueError):  # ValueError: the core met places outside the text
-        text.require_unchanged()
+        text.storage.require_unchanged()
         raise
     except _core.DamagedDataError as error:
         raise_damage(text, text.storage.compression, error.args)
@@ -233,7 +231,7 @@ def explained(text: TextInput) -> Iterator[None]:
 
 def raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int, str]) -> NoReturn:
     """Raise the error about damaged data. `fault`: offset in the compressed file, offset in the text, what is wrong."""
-    text.require_unchanged()
+    text.storage.require_unchanged()
     packed, offset, what = fault
     message = f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; {MEND_DATA}"
     raise FormatError(message, path=text.path, byte=offset) from None
@@ -609,6 +607,25 @@ class FileStamps:
             raise changed_in_use(path, then.size, now.size)
 
 
+def require_stamp(number: int, path: str, stamp: Stamp) -> None:
+    """Raise a `CorpusError` if an open file, by its number in the system, has another stamp than when it was opened."""
+    # The descriptor, not the path: if another file got the name, the open file still has the old content.
+    now = Stamp(*_core.file_stamp(number))
+    if now != stamp:
+        raise changed_in_use(path, stamp.size, now.size)
+
+
+def _facts_now(descriptor: int, number: int, verify: bool) -> dict[str, Any]:
+    """Return size, times of change and a checksum of samples of the content of an open file."""
+    status = os.fstat(descriptor)
+    size = status.st_size
+    found: dict[str, Any] = {"size": size, "time_ns": status.st_mtime_ns, "change_time_ns": status.st_ctime_ns}
+    found["content"] = content_sum(size, functools.partial(_core.file_read, number))
+    if verify:
+        found["whole"] = _core.file_check_sum((number, size), num_threads())
+    return found
+
+
 def changed_in_use(path: str, size: int, size_now: int) -> CorpusError:
     """Return the error about a file that has changed since it was opened."""
     now = f"{size_now} now" if size_now != size else "as now, but with another content or time"
@@ -635,20 +652,14 @@ class InputFile:
         stamp = Stamp(*_core.file_stamp(self.number))
         self.size = stamp.size
         self.handle = self.number, self.size
-        self.storage = Storage(os.path.abspath(path), Path(path), stamp=stamp)  # noqa: PTH100 - no links
+        self.storage = Storage(
+            os.path.abspath(path), Path(path), stamp=stamp,  # noqa: PTH100 - no links
+            require_unchanged=functools.partial(require_stamp, self.number, path, stamp),
+            facts=functools.partial(_facts_now, self.descriptor, self.number),
+        )  # fmt: skip
 
     # The core reads the file itself, in small parts, and skips gaps.
     reach = sys.maxsize
-
-    def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return size, times of change and a checksum of samples of the content."""
-        status = os.fstat(self.descriptor)
-        size = status.st_size
-        found: dict[str, Any] = {"size": size, "time_ns": status.st_mtime_ns, "change_time_ns": status.st_ctime_ns}
-        found["content"] = content_sum(self)
-        if verify:
-            found["whole"] = _core.file_check_sum((self.number, size), num_threads())
-        return found
 
     def read(self, offset: int, size: int) -> bytes:
         return _core.file_read(self.number, offset, size)
@@ -659,14 +670,6 @@ class InputFile:
     def source(self, begin: int, end: int) -> CoreText:
         return self.handle
 
-    source_to_parse = source
-
-    def require_unchanged(self) -> None:
-        # The descriptor, not the path: if another file got the name, the open file still has the old content.
-        now = Stamp(*_core.file_stamp(self.number))
-        if now != self.storage.stamp:
-            raise changed_in_use(self.path, self.size, now.size)
-
 
 def sample_offsets(size: int) -> list[int]:
     """Return the offsets of the samples of a text that `content_sum` covers."""
@@ -674,23 +677,23 @@ def sample_offsets(size: int) -> list[int]:
     return [last * number // (_NUM_SAMPLES - 1) for number in range(_NUM_SAMPLES)]
 
 
-def content_sum(text: TextInput) -> str:
+def content_sum(size: int, read: Callable[[int, int], bytes], num_requests: int = 0) -> str:
     """Return a checksum of samples of a text's content."""
-    offsets = sample_offsets(text.size)
-    if text.size <= _NUM_SAMPLES * SAMPLE_SIZE:  # a single read takes less time
-        whole = text.read(0, text.size)
+    offsets = sample_offsets(size)
+    if size <= _NUM_SAMPLES * SAMPLE_SIZE:  # a single read takes less time
+        whole = read(0, size)
         samples = [whole[offset : offset + SAMPLE_SIZE] for offset in offsets]
-    elif text.storage.num_requests:  # each sample may take a request
-        with Workers(text.storage.num_requests, "cntkio-samples") as workers:
-            samples = [job.result() for job in [workers.do(text.read, offset, SAMPLE_SIZE) for offset in offsets]]
+    elif num_requests:  # each sample may take a request
+        with Workers(num_requests, "cntkio-samples") as workers:
+            samples = [job.result() for job in [workers.do(read, offset, SAMPLE_SIZE) for offset in offsets]]
     else:
-        samples = [text.read(offset, SAMPLE_SIZE) for offset in offsets]
+        samples = [read(offset, SAMPLE_SIZE) for offset in offsets]
     return hashlib.blake2b(b"".join(samples), digest_size=16).hexdigest()
 
 
 def file_fingerprint(file: TextInput, num_sequences: int, content: str | None = None) -> str:
     """Return the fingerprint of a corpus that is one file, for checkpoints. `content` is its `content_sum` if known."""
-    return f"{file.size}:{num_sequences}:{content or content_sum(file)}"
+    return f"{file.size}:{num_sequences}:{content or content_sum(file.size, file.read, file.storage.num_requests)}"
 
 
 MOST_SUMMED = 64 << 20
@@ -702,8 +705,8 @@ def whole_sum(text: TextInput) -> str:
     """Return a checksum of all bytes of a text; empty if that takes long: it is large, in a store, or compressed."""
     if text.size > MOST_SUMMED or text.storage.local_path is None or text.storage.compression is not None:
         return ""
-    found = text.facts(verify=True)["whole"]
-    text.require_unchanged()
+    found = text.storage.facts(True)["whole"]
+    text.storage.require_unchanged()
     return f"{found:x}"
 
 
@@ -725,7 +728,7 @@ def sum_of_files(open_file: Callable[[int], TextInput], sizes: npt.NDArray[np.in
     for file, begin, size in wanted:
         with contextlib.closing(open_file(file)) as text:
             found.update(text.read(begin, size))
-            text.require_unchanged()
+            text.storage.require_unchanged()
     return found.hexdigest()
 
 

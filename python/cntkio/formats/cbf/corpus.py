@@ -36,7 +36,7 @@ from cntkio.storage.open_input import loads_at_once, open_stored, read_ranges
 from cntkio.storage.progress import warn
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import CoreText, TextInput, in_utf8
+from cntkio.storage.text_input import CoreText, TextInput, explained, in_utf8
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named, num_values, storage_format
 
 # Least bytes of a chunk that a thread parses at a time.
@@ -267,7 +267,8 @@ class CBFFormat(Format):
         elif any(stream.is_sparse for stream in header.streams):
             # Chunks with more samples than sequences must be parsed.
             for chunk_id in np.flatnonzero(header.num_samples != header.num_sequences).tolist():
-                _, parsed, _ = self._parse(file, index, chunk_id)
+                with explained(file.text):
+                    _, parsed, _ = self._parse(file, index, chunk_id)
                 lengths[chunk_starts[chunk_id] : chunk_starts[chunk_id + 1]] = parsed
         if not lengths.all():
             sequence = int(np.argmin(lengths))
@@ -301,17 +302,13 @@ class CBFFormat(Format):
         begin, num_samples = int(header.begins[chunk_id]), int(header.num_samples[chunk_id])
         is_documented = header.layout == "documented"
         size = int(header.ends[chunk_id]) - begin
-        try:
-            most_samples = min(num_samples, _MOST_SAMPLES_PER_BYTE * file.size) if is_documented else None
-            num_sequences = int(header.num_sequences[chunk_id])
-            source = file.text.source(begin, begin + size)
-            place = ChunkInFile(source, begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
-            # A matrix of the documented layout has all sequences, so all are decoded before some are selected.
-            own = None if is_documented else sequences
-            read = file.binary.read(place, header.streams, own, self._spare, num_threads())
-        finally:
-            # If the file has changed, that explains more than any fault.
-            file.text.require_unchanged()
+        most_samples = min(num_samples, _MOST_SAMPLES_PER_BYTE * file.size) if is_documented else None
+        num_sequences = int(header.num_sequences[chunk_id])
+        source = file.text.source(begin, begin + size)
+        place = ChunkInFile(source, begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
+        # A matrix of the documented layout has all sequences, so all are decoded before some are selected.
+        own = None if is_documented else sequences
+        read = file.binary.read(place, header.streams, own, self._spare, num_threads())
         if read.fault is not None:
             raise _error(index, chunk_id, read.fault)
         chunk, lengths = read.chunk, read.lengths

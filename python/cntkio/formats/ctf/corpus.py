@@ -395,7 +395,7 @@ class CTFFormat(Format):
             index = self.scan(file, first_pass)
         # The corpus checks other chunks after it has read them; for these chunks, this is the check.
         if index.parsed:
-            file.require_unchanged()
+            file.storage.require_unchanged()
         return index
 
     def scan(self, file: TextInput, first_pass: FirstPass | None) -> TextIndex:
@@ -564,7 +564,10 @@ def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText 
             for begin, end in ranges:
                 text.read_into(wanted[begin:end], places.begin + begin)
             return wanted, places.begin
-    return text.source_to_parse(places.begin, places.end)
+    packed = text.storage.packed
+    if packed is None or places.begin >= places.end:
+        return text.source(places.begin, places.end)
+    return packed(places.begin, places.end)
 
 
 def options_of_texts(

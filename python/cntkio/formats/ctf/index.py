@@ -696,7 +696,12 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     if first_key is None and len(again := keys.repeated()):
         offsets = places.first_bytes(again[:_MOST_EXAMPLES], chunk_starts)
         remarks["repeated id"] = Remark(len(again), _examples(offsets, keys.only(again[:_MOST_EXAMPLES])))
-    return TextIndex(SequenceTable(keys, lengths, chunk_starts), places, remarks, content=content_sum(file))
+    return TextIndex(
+        SequenceTable(keys, lengths, chunk_starts),
+        places,
+        remarks,
+        content=content_sum(file.size, file.read, file.storage.num_requests),
+    )
 
 
 def _require_sequences(file: TextInput, start: TextStart, parts: list[Part]) -> None:
@@ -802,7 +807,7 @@ def kept_index(file: TextInput, kept: Mapping[str, Any], make: Callable[[bool], 
     cache = IndexCache(file, kept, verify=verify)
 
     def make_again() -> CachedArrays:
-        file.require_unchanged()  # the table in use belongs to the file as it was opened
+        file.storage.require_unchanged()  # the table in use belongs to the file as it was opened
         facts, arrays = _stored(make(True))
         cache.write(facts, arrays)
         return arrays

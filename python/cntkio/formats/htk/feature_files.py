@@ -19,8 +19,8 @@ from cntkio.storage.text_input import (
     FileStamps,
     Stamp,
     TextInput,
-    changed_in_use,
     open_to_read,
+    require_stamp,
     system_number,
 )
 
@@ -180,9 +180,7 @@ class OpenFile(NamedTuple):
 
     def require_unchanged(self) -> None:
         """Raise a `CorpusError` if the file was changed since it was opened."""
-        now = Stamp(*_core.file_stamp(self.number))
-        if now != self.stamp:
-            raise changed_in_use(os.fsdecode(self.path), self.size, now.size)
+        require_stamp(self.number, os.fsdecode(self.path), self.stamp)
 
 
 class StoredFile(NamedTuple):
@@ -210,7 +208,7 @@ class StoredFile(NamedTuple):
         return self.text.source(begin, begin + size) if self.part is None else self.part
 
     def require_unchanged(self) -> None:
-        self.text.require_unchanged()
+        self.text.storage.require_unchanged()
 
     def with_frames(self, first: int, end: int) -> StoredFile:
         """Return the file with the bytes of some frames, as far as the file has them."""

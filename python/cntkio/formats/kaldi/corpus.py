@@ -451,7 +451,7 @@ class _KaldiFormat(Format):
                         raise self._error(part, index, words, kind, byte)
                     results.append(values)
                 # The stamp was compared at the opening; this finds a change during the reads.
-                text.require_unchanged()
+                text.storage.require_unchanged()
         return np.concatenate(results), order, np.append(0, np.cumsum(objects.lengths[order], dtype=np.int64))
 
     def _runs(self, objects: Objects, classes: npt.NDArray[Any], dim: int) -> _core.Chunk:

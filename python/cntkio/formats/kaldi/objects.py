@@ -245,7 +245,7 @@ def found_in(files: FilesOfObjects, path: str, content: Content | None, name_of:
         if not len(listed.lines):
             what = "no line; expected a key, a blank and a value on each line"
             raise FormatError(what, path=path, byte=0, kind=EMPTY_FILE)
-        text.require_unchanged()
+        text.storage.require_unchanged()
         if form == "map":
             return _map(text, path, listed)
     return _in_archives(files, path, listed, name_of, report)
@@ -299,7 +299,7 @@ def _archive(text: TextInput, path: str, name_of: _NameOf) -> Objects:
             window = 2 * window if then == at else WINDOW  # an object of text may be longer than the window
             passed(then - at)
             at = then
-    text.require_unchanged()
+    text.storage.require_unchanged()
     keys, offsets, kinds, rows, cols, begins, ends = map(np.concatenate, zip(*parts, strict=True))
     if not len(keys):
         what = "no object; expected a key, a blank and an object"
@@ -312,7 +312,7 @@ def _archive(text: TextInput, path: str, name_of: _NameOf) -> Objects:
 
 def _file(text: TextInput, path: str) -> tuple[list[str], list[object], list[str]]:
     """Return the path of a file, its stamp and its checksum, each as the only item of a list."""
-    return [path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"]
+    return [path], [text.storage.stamp], [f"{text.size}:{content_sum(text.size, text.read, text.storage.num_requests)}"]
 
 
 def _end(text: TextInput, begin: int, window: int) -> int:

@@ -268,7 +268,7 @@ def scan_text(text: TextInput, path: str, names: Names, settings: LabelSettings)
         if scanned.stop is not None:
             kind, what, byte = _stopped(scanned.stop, "mlf", path, settings.options.remote)
             raise Locator(text).error(min(byte, text.size), what, kind=kind)
-        text.require_unchanged()
+        text.storage.require_unchanged()
     return _entries_of(scanned)
 
 

@@ -254,7 +254,7 @@ class _SvmlightFormat(CTFFormat):
         join_over_borders(file, start, parts)
         # Keys count sequences, not lines as in CNTK's text format.
         index = index_of_parts(file, parts, None if by_query else 0, self._own.chunk_size_in_bytes)
-        file.require_unchanged()
+        file.storage.require_unchanged()
         # The lines of several files count on, but queries stay as they are.
         return index._replace(num_lines=None if by_query else index.table.num_sequences, numbers=tuple(facts))
 
