@@ -9,6 +9,8 @@ Invariant: packing changes nothing except for the minibatches. One thread at a t
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import os
 import sys
@@ -19,7 +21,7 @@ import numpy as np
 
 import cntkio._core as _core
 from cntkio._threads import num_threads
-from cntkio.arguments import caller
+from cntkio.arguments import Wording
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -31,15 +33,21 @@ from cntkio.streams import NUMBER_TYPES, StreamInformation, packed_columns
 _BYTES_AHEAD_PER_THREAD = 4 << 20
 
 
+@dataclasses.dataclass(eq=False)
 class Packer:
     """Packs hand-overs. In frame mode, sequences of more than one sample are refused.
 
     The layouts are the streams of each corpus, as the source shows them.
     """
 
-    def __init__(self, layouts: Sequence[Sequence[StreamInformation]], *, frame_mode: bool) -> None:
-        self._layouts, self._columns = layouts, [*map(packed_columns, layouts)]
-        self._frame_mode, self._wording = frame_mode, caller().words
+    layouts: Sequence[Sequence[StreamInformation]]
+    frame_mode: bool
+    wording: Wording
+
+    @functools.cached_property
+    def columns(self) -> list[list[tuple[int, bool, int]]]:
+        """The columns of each corpus, as the core takes them."""
+        return [*map(packed_columns, self.layouts)]
 
     def pack(self, hand_over: HandOver) -> Packed:
         """Fill the minibatches of a hand-over, up to the first one that has an error."""
@@ -50,11 +58,11 @@ class Packer:
         error: BaseException | None = None
         all_packed = iter(packed)
         for order in hand_over.orders:
-            streams = self._layouts[order.corpus_index]
+            streams = self.layouts[order.corpus_index]
             of_order = list(itertools.islice(all_packed, len(order.minibatches)))
             for index, info in enumerate(streams):
                 MinibatchData.fill(order.minibatches, info, of_order, index, order.ends_of_sweep)
-            if self._frame_mode:
+            if self.frame_mode:
                 sound = order.minibatches[: max(num_sound - order.first, 0)]
                 for number, (minibatch, of_minibatch) in enumerate(zip(sound, of_order, strict=False), order.first):
                     error_here = self._misfit(minibatch, of_minibatch, streams)
@@ -69,7 +77,7 @@ class Packer:
         An error is raised where the caller takes the minibatch. The number is the approximate size of all in bytes.
         """
         orders = hand_over.orders
-        if any(order.parts is not None or (self._frame_mode and order.samples is None) for order in orders):
+        if any(order.parts is not None or (self.frame_mode and order.samples is None) for order in orders):
             return None
         packing = _core.Packing(
             self._requests(hand_over),
@@ -78,12 +86,12 @@ class Packer:
             num_threads(),
             _BYTES_AHEAD_PER_THREAD,
         )
-        return PackedInTurn(packing, hand_over, self._layouts), packing.num_bytes
+        return PackedInTurn(packing, hand_over, self.layouts), packing.num_bytes
 
     def _requests(self, hand_over: HandOver) -> list[_core.PackRequest]:
         requests = []
         for order in hand_over.orders:
-            columns = self._columns[order.corpus_index]
+            columns = self.columns[order.corpus_index]
             indices = order.refs.chunk_indices, order.refs.indices_in_chunk
             requests.append(_core.PackRequest(order.chunks, *indices, columns, order.bounds, order.samples))
         return requests
@@ -96,7 +104,7 @@ class Packer:
             if longest > 1:
                 name = info.name
                 key = str(minibatch.keys_of_sequences[int(minibatch[name].lengths.argmax())])
-                advice = f"{self._wording.setting('frame_mode', False)} reads sequences"
+                advice = f"{self.wording.setting('frame_mode', False)} reads sequences"
                 found = f"sequence {key}, stream {name!r}: {longest} samples"
                 return CorpusError(f"{found}; frame mode takes at most one ({advice})")
         return None
@@ -113,7 +121,7 @@ class Packer:
 
     def _spread(self, order: PackOrder) -> dict[str, Any]:
         """Spread the parts of sequences over slots and steps."""
-        streams, parts = self._layouts[order.corpus_index], order.parts
+        streams, parts = self.layouts[order.corpus_index], order.parts
         assert parts is not None
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
-from cntkio.arguments import no_keyword, suggests_keywords, whole_number
+from cntkio.arguments import caller, no_keyword, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.arrays import SAMPLES_AT_ONCE, piece_of
@@ -106,7 +106,7 @@ class Assembly:
         except BaseException:
             self.close_corpora()
             raise
-        packer = Packer(layouts, frame_mode=options.frame_mode)
+        packer = Packer(layouts, options.frame_mode, caller().words)
         name = " and ".join(corpus.name for corpus in self.corpora)
         self.pipeline = Pipeline(self._selector(self.timeline, chunks), packer, name)
         begin = self.timeline.bookmark()

@@ -701,12 +701,12 @@ MOST_SUMMED = 64 << 20
 _MOST_FILES_SUMMED = 1024
 
 
-def whole_sum(text: TextInput) -> str:
+def whole_sum(size: int, storage: Storage) -> str:
     """Return a checksum of all bytes of a text; empty if that takes long: it is large, in a store, or compressed."""
-    if text.size > MOST_SUMMED or text.storage.local_path is None or text.storage.compression is not None:
+    if size > MOST_SUMMED or storage.local_path is None or storage.compression is not None:
         return ""
-    found = text.storage.facts(True)["whole"]
-    text.storage.require_unchanged()
+    found = storage.facts(True)["whole"]
+    storage.require_unchanged()
     return f"{found:x}"
 
 

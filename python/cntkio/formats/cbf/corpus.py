@@ -24,8 +24,8 @@ from cntkio.formats.contract import (
     Format,
     Index,
     Loaded,
-    OpenedFile,
     Opening,
+    OpenText,
     PlacesInFiles,
 )
 from cntkio.formats.corpus import FilesDeserializer, opened_corpus
@@ -131,10 +131,9 @@ class ChunkInFile(NamedTuple):
     piece_size: int
 
 
-class _OpenFile(OpenedFile):
+class _OpenFile(OpenText):
     def __init__(self, path: str, remote: Remote | None, *, memory_map: bool) -> None:
-        self.text = open_stored(path, remote)
-        super().__init__(self.text)
+        super().__init__(open_stored(path, remote))
         self.is_local = self.text.storage.local_path is not None
         self.is_mapped = memory_map and self.is_local
         try:
