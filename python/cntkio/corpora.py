@@ -233,8 +233,9 @@ def described(file: Input, options: ReadingOptions) -> list[Described]:
     kind = file.kind
     if kind.in_files:
         found: list[CorpusInFiles] = function_named(kind.in_files)(file.names, options)
+    elif kind.deserializer is None:
+        raise ConfigError(f"{file.path} is {kind.noun}, which no deserializer reads; {kind.use(file.path)}")
     else:
-        kind.require_deserializer(file.path)
         taken = {name: value for name, value in options.items() if name in kind.options}
         found = [CorpusInFiles(deserializers=[function_named(kind.reader)(file.names, **taken)])]
     path = options.get("labels")

@@ -128,21 +128,6 @@ class FileKind(NamedTuple):
             return f"use {self.call.format(path=os.fspath(path))}"
         return self.advice.format(path=shlex.quote(os.fspath(path)))
 
-    def require_deserializer(self, path: str | os.PathLike[str]) -> str:
-        """Return the name of the deserializer.
-
-        Raises:
-            ConfigError: No deserializer reads such a file; the message gives advice.
-
-        Example:
-            >>> KINDS["zip"].require_deserializer("a.zip")
-            Traceback (most recent call last):
-            cntkio.errors.ConfigError: a.zip is a zip archive, which no deserializer reads; unpack it (unzip a.zip)
-        """
-        if self.deserializer is None:
-            raise ConfigError(f"{os.fspath(path)} is {self.noun}, which no deserializer reads; {self.use(path)}")
-        return self.deserializer
-
 
 def _packed(form: str, command: str) -> FileKind:
     magic = tuple(magic for magic, packing in PACKED_MAGIC.items() if packing == form)
