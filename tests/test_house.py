@@ -31,7 +31,7 @@ IRIS = ROOT / "examples" / "iris" / "iris.ctf"
 MOST_TO_OPEN, MOST_TO_READ, MOST_TO_CONVERT = (21, 128), (12, 55), (29, 239)
 
 # Sizes of the package.
-MOST_LINES, MOST_CLASSES, MOST_MODULES = 46_907, 423, 146
+MOST_LINES, MOST_CLASSES, MOST_MODULES = 47_090, 424, 146
 NOT_FOR_PLAIN_FILES = {
     f"storage.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
 }

@@ -5,16 +5,22 @@ import json
 import pickle
 import random
 import struct
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cntkio import (
+    CBFDeserializer,
     CntkIoError,
     CorpusError,
     CTFDeserializer,
+    HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
     MinibatchSource,
     Remote,
     StreamDef,
@@ -22,6 +28,8 @@ from cntkio import (
     SvmlightDeserializer,
 )
 from cntkio.cli import main
+from cntkio.convert import write_cbf
+from cntkio.formats.mlf import write_binary_mlf, write_mapping, write_mlf
 from cntkio.storage import index_cache, manifest
 from support.damaged_caches import HOSTILE, mutated, paths_in, replaced
 from support.range_server import RangeServer, range_server
@@ -48,6 +56,22 @@ def tables(names: Any, **options: Any) -> Any:
     return arrow.ArrowDeserializer(names, **options)
 
 
+def cbf(names: Any, **options: Any) -> Any:
+    options.pop("cache_index", None)
+    return CBFDeserializer(names, **options)
+
+
+def made(write: Callable[[Path], object]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder, "a"))
+        return Path(folder, "a").read_bytes()
+
+
+def cbf_of(number: int, lengths: Sequence[int] = (1, 2, 3), **options: Any) -> bytes:
+    rows = [np.full((length, 2), number, np.float32) for length in lengths]
+    return made(lambda path: write_cbf(path, {"x": rows}, chunk_size_in_bytes=20, **options))
+
+
 def parquet_of(number: int) -> bytes:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -62,6 +86,8 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[int], bytes]]] = {
     "ctf.gz": (ctf, lambda number: gzip.compress(text_of(number))),
     "svm": (svmlight, lambda number: b"1 1:%d 3:2\n0 2:1\n" % number),
     "parquet": (tables, parquet_of),
+    "cbf": (cbf, cbf_of),
+    "documented.cbf": (cbf, lambda number: cbf_of(number, [1] * 3, layout="documented")),
 }
 
 
@@ -212,7 +238,73 @@ def test_a_manifest_has_no_names_and_repr_no_manifest(server: RangeServer) -> No
     assert "secret" not in repr(Remote(manifest="https://host/a?signature=secret"))
 
 
-def test_manifests_of_local_files_and_binary_corpora_are_refused(
+# ------------------------------------------------------------------------------------- lists and labels of HTK
+
+
+def serve_utterances(server: RangeServer, count: int, labels: str) -> None:
+    """Serve a file of features and a file of labels for each utterance, a list, and the manifest of all."""
+    names = ["sil", "aa"]
+    for number in range(count):
+        frames = np.full((1 + number % 3, 2), number, ">f4")
+        header = struct.pack(">iihh", len(frames), 100000, 8, 9)
+        utterance = [(f"u{number}", np.arange(len(frames)) % 2)]
+        server.files[f"{number:03}.mfc"] = header + frames.tobytes()
+        server.files[f"{number:03}.mlf"] = made(lambda path, one=utterance: write_mlf(path, one, names))  # type: ignore[misc]
+        server.files[f"{number:03}.bmlf"] = made(lambda path, one=utterance: write_binary_mlf(path, one))  # type: ignore[misc]
+    server.files["a.scp"] = "".join(f"u{number}={number:03}.mfc\n" for number in range(count)).encode()
+    server.files["names"] = made(lambda path: write_mapping(path, names))
+    corpora = [f"{server.url}/a.scp", *([f"{server.url}/{{000..{count - 1:03}}}.{labels}"] if labels else [])]
+    mapping = ["--mapping", f"{server.url}/names"] if labels else []
+    assert main(["index", "-q", "--manifest", f"{server.url}/all.manifest", *mapping, *corpora]) == 0
+
+
+def utterances(server: RangeServer, count: int, labels: str, remote: Remote | None = None) -> list[Any]:
+    stream = {"l": StreamDef(mlf=f"{server.url}/{{000..{count - 1:03}}}.{labels}", shape=2)}
+    features = HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=f"{server.url}/a.scp", shape=2)), remote=remote)
+    if labels == "mlf":
+        return [features, HTKMLFDeserializer(f"{server.url}/names", StreamDefs(stream), remote=remote)]
+    return [features, *([HTKMLFBinaryDeserializer(StreamDefs(stream), remote=remote)] if labels else [])]
+
+
+def from_manifest(server: RangeServer) -> Remote:
+    return Remote(manifest=f"{server.url}/all.manifest", num_retries=0)
+
+
+@pytest.mark.parametrize("labels", ["", "mlf", "bmlf"])
+def test_many_files_of_features_and_labels_open_with_five_requests(server: RangeServer, labels: str) -> None:
+    count = rounds(60) if labels else 6
+    serve_utterances(server, count, labels)
+    plain = rows_of(utterances(server, count, labels))
+    server.requests.clear()
+    with MinibatchSource(utterances(server, count, labels, from_manifest(server)), max_sweeps=1):
+        assert len(server.requests) <= 5
+    assert rows_of(utterances(server, count, labels, from_manifest(server))) == plain
+
+
+@pytest.mark.parametrize("name", ["a.scp", "001.mfc", "001.mlf", "001.bmlf", "names"])
+@pytest.mark.parametrize("change", ["same size", "longer", "deleted"])
+def test_a_list_or_label_that_has_changed_is_an_error(server: RangeServer, name: str, change: str) -> None:
+    labels = "bmlf" if name.endswith("bmlf") else "mlf"
+    serve_utterances(server, 3, labels)
+    content = server.files.pop(name)
+    if change != "deleted":
+        server.files[name] = content[:-1] + b"?" if change == "same size" else content + content
+    corpus = utterances(server, 3, labels, from_manifest(server))
+    with MinibatchSource(corpus, randomize=False, max_sweeps=1, read_ahead_in_bytes=0) as source:
+        for _ in range(2):
+            with pytest.raises((CorpusError, FileNotFoundError), match=name):
+                source.next_minibatch(2)
+
+
+def test_bytes_that_are_damaged_in_a_manifest_are_requested(server: RangeServer) -> None:
+    serve_utterances(server, 3, "mlf")
+    plain, whole, chance = rows_of(utterances(server, 3, "mlf")), server.files["all.manifest"], random.Random(2)
+    for _ in range(rounds(30)):
+        server.files["all.manifest"] = mutated(whole, chance)
+        assert rows_of(utterances(server, 3, "mlf", from_manifest(server))) == plain
+
+
+def test_manifests_of_local_files_and_archives_are_refused(
     server: RangeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.ctf").write_bytes(text_of(0))
@@ -221,7 +313,10 @@ def test_manifests_of_local_files_and_binary_corpora_are_refused(
     assert "a manifest is for files in a remote store" in capsys.readouterr().err
     assert main(["convert", "-q", str(tmp_path / "a.ctf"), str(tmp_path / "a.cbf")]) == 0
     assert main(["index", "--manifest", target, str(tmp_path / "a.cbf")]) == 2
-    assert "applies only to texts and tables" in capsys.readouterr().err
+    assert "a manifest is for files in a remote store" in capsys.readouterr().err
+    server.files["a.ark"] = b"u1 \0BFV \4\1\0\0\0\0\0\0\0"
+    assert main(["index", "--manifest", target, f"{server.url}/a.ark"]) == 2
+    assert "applies only to texts, tables, binary corpora, and lists and labels" in capsys.readouterr().err
     server.has_versions, server.files["a.ctf"] = False, text_of(0)
     assert main(["index", "--manifest", target, f"{server.url}/a.ctf"]) == 2
     assert "neither versions nor times" in capsys.readouterr().err

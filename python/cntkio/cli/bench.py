@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -97,15 +98,19 @@ def _read_labels(one: Described, labels: Labels, start: float) -> Facts:
 def index(options: Namespace) -> int:
     """Open corpora twice, print how long that takes, and write the index caches of texts and tables.
 
-    The cache of a file in a store is written next to the file, or with all others into a manifest.
+    The cache of a file in a store is written next to the file, or with all others into a manifest. A manifest has the
+    bytes that the opening reads of files without an index cache.
     """
     manifest = None if options.manifest is None else NewManifest(options.manifest)
-    publish = CacheFiles.publish if manifest is None else manifest.add
     with inputs_of(options) as files:
         if manifest is not None:
-            for file in (file for file in files if file.kind.cache):
-                raise ConfigError(f"--manifest applies only to texts and tables, not to {file.name}", key="manifest")
-        status = max(_index(options, file, publish) for file in separated(options, files))
+            for file in (file for file in files if file.kind.cache and not file.kind.is_noted):
+                applies = "texts, tables, binary corpora, and lists and labels of HTK"
+                raise ConfigError(f"--manifest applies only to {applies}, not to {file.name}", key="manifest")
+        status = FINE
+        for file in separated(options, files):
+            with nullcontext() if manifest is None or not file.kind.cache else manifest.noting():
+                status = max(status, _index(options, file, manifest))
     if manifest is not None:
         manifest.write()
     return status
@@ -114,9 +119,12 @@ def index(options: Namespace) -> int:
 _Publish = Callable[[CacheFiles], str | None]
 
 
-def _index(options: Namespace, file: Input, publish: _Publish) -> int:
+def _index(options: Namespace, file: Input, manifest: NewManifest | None) -> int:
     seconds = []
     cache, state_of_cache = None, file.kind.cache
+    publish = CacheFiles.publish if manifest is None else manifest.add
+    if manifest is not None and file.kind.cache:
+        cache = state_of_cache = manifest.name
     # The second time shows what the cache saves: the first opening has written it.
     for _ in range(2):
         took, tables, start = 0.0, [], time.perf_counter()

@@ -237,11 +237,15 @@ class Index(NamedTuple):
     first_indices: Mapping[str, int] = {}
 
 
+_NO_STORAGE = Storage("")
+
+
 class OpenedFile:
     """A file that a format has opened.
 
     Args:
         text: Its bytes; None: the format keeps no file open.
+        storage: The storage of a format that keeps no file open; it can find files that have changed.
 
     Attributes:
         name: Its name in messages; empty: the corpus has the name.
@@ -249,8 +253,8 @@ class OpenedFile:
             file for changed.
     """
 
-    def __init__(self, text: TextInput | None = None) -> None:
-        self.text, self.storage = text, Storage("") if text is None else text.storage
+    def __init__(self, text: TextInput | None = None, storage: Storage = _NO_STORAGE) -> None:
+        self.text, self.storage = text, storage if text is None else text.storage
         self.name, self.size = ("", 0) if text is None else (text.path, text.size)
 
     def close(self) -> None:

@@ -82,6 +82,7 @@ class FileKind(NamedTuple):
         has_precisions: Whether it gives the type of each stream's values.
         is_configurable: Whether a configuration can describe it.
         cache: What saves time at the next start, for people, if it is not an index cache; empty: an index cache does.
+        is_noted: Whether a manifest keeps the bytes that its opening reads, which are few or are all.
     """
 
     form: str
@@ -110,6 +111,7 @@ class FileKind(NamedTuple):
     has_precisions: bool = False
     is_configurable: bool = False
     cache: str = "none"
+    is_noted: bool = False
 
     @property
     def deserializer(self) -> str | None:
@@ -218,14 +220,14 @@ KINDS = {
             reader="cntkio.formats.cbf:CBFDeserializer", options=("streams", "strict"), extensions=(".cbf", ".bin"),
             shown_by=(".cbf",), writer="cntkio.formats.cbf.writer:write_cbf_file",
             written_options=("layout", "chunk_size_in_bytes", "order"), has_precisions=True, is_configurable=True,
-            cache="none; the file has its own",
+            cache="none; the file has its own", is_noted=True,
         ),
         FileKind(
             "scp", "list of HTK features (scp)",
             "HTKFeatureDeserializer(StreamDefs(features=StreamDef(scp={path!r}, shape=...)))",
             first_line=re.compile(rb"\S.*\[\d+,\d+\]\s*"), is_text=True, in_files="cntkio.formats.htk:in_files",
             options=("streams", "prefix", "strict", "labels"), has_text_keys=True, is_list=True, is_configurable=True,
-            cache="none; the list is read at each start",
+            cache="none; the list is read at each start", is_noted=True,
         ),
         FileKind("htk", "HTK feature file", advice="name it in a list (scp), which HTKFeatureDeserializer reads"),
         FileKind(
@@ -234,13 +236,14 @@ KINDS = {
             is_text=True, in_files="cntkio.formats.mlf:in_files", options=("mapping",), has_text_keys=True,
             is_labels=True, advice_on_words="cntkio.formats.mlf.entries:advice_on_row",
             cache="none by this command; a program keeps one with StreamDef(..., cache_index=True)",
+            is_noted=True,
         ),
         FileKind(
             "binary mlf", "binary HTK label file (MLF)",
             "HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
             magic=(b"MLF\1\0", b"MLF\2\0"), in_files="cntkio.formats.mlf:in_files", options=("mapping",),
             has_text_keys=True, is_labels=True,
-            cache="none; the file is read at each start",
+            cache="none; the file is read at each start", is_noted=True,
         ),
         FileKind(
             "posteriors", "Kaldi archive of posteriors", first_line=_POSTERIORS,

@@ -13,13 +13,15 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from cntkio._threads import ForkLock, Workers
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.storage.block_cache import CachedObject, cache_folder
 from cntkio.storage.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
 from cntkio.storage.file_lists import lister_of, sizes_of
 from cntkio.storage.index_cache import IndexCache
-from cntkio.storage.manifest import Manifest, key_in_manifest, manifest_of
+from cntkio.storage.manifest import Manifest, NewManifest, key_in_manifest, manifest_of
 from cntkio.storage.names import as_url, is_remote
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import Remote, default_remote
@@ -54,9 +56,16 @@ def read_ranges(text: TextInput, ranges: Sequence[tuple[int, Bytes]]) -> None:
 
     A store gets one request for ranges that are close together, and several requests at the same time.
     """
-    if not text.storage.num_requests:
+    companions = text.storage.companions
+    if not text.storage.num_requests or companions is None:
         for offset, buffer in ranges:
             text.read_into(buffer, offset)
+        return
+    ends = np.cumsum([0, *(len(buffer) for _, buffer in ranges)]).tolist()
+    known = companions.known(_RANGES)
+    if known is not None and len(known) == ends[-1]:
+        for (_, buffer), begin in zip(ranges, ends, strict=False):
+            buffer[:] = np.frombuffer(known, np.uint8, len(buffer), begin)
         return
     runs: list[list[tuple[int, Bytes]]] = []
     for offset, buffer in ranges:
@@ -76,8 +85,11 @@ def read_ranges(text: TextInput, ranges: Sequence[tuple[int, Bytes]]) -> None:
         for job in [workers.do(read, run) for run in runs]:
             job.result()
             passed(1)
+    companions.note(_RANGES, b"".join(buffer.tobytes() for _, buffer in ranges))
 
 
+_RANGES = "ranges"
+"""The name, among the requests of an opening, of all ranges that it asks for together."""
 _MAGIC_SIZE = 4
 
 
@@ -323,6 +335,12 @@ class RemoteCompanions:
     def write(self, ending: str, content: bytes) -> str:
         return write_object(self._path + ending, content, self._remote)
 
+    def known(self, request: str) -> bytes | None:
+        return None
+
+    def note(self, request: str, content: Bytes | bytes) -> None:
+        return
+
 
 class RemoteInput:
     """A text in a remote store, a `TextInput`.
@@ -334,8 +352,9 @@ class RemoteInput:
     reach = WINDOW
 
     def __init__(
-        self, path: str, remote: Remote | None = None, facts: object = None, manifest: Manifest | None = None
-    ) -> None:
+        self, path: str, remote: Remote | None = None, facts: object = None,
+        manifest: Manifest | NewManifest | None = None,
+    ) -> None:  # fmt: skip
         remote = remote or default_remote()
         listed = None if manifest is None else manifest.listed(path)
         self._head = b"" if listed is None else listed.head
@@ -343,6 +362,7 @@ class RemoteInput:
         self._object = RemoteObject(path, remote, known if isinstance(known, ObjectFacts) else None)
         companions: Companions = RemoteCompanions(path, remote, self._object.facts)
         companions = companions if manifest is None else manifest.companions(path, companions)
+        self._companions, self._manifest = companions, manifest
         self._reader = self._object if remote.cache is None else _cached(self._object, remote)
         self.path, self.size = self._object.name, self._object.facts.size
         self._storage = Storage(
@@ -361,12 +381,28 @@ class RemoteInput:
         end = min(offset + size, self.size)
         if offset >= end:
             return b""
+        content = self._known(offset, end)
+        if content is None:
+            content = self._read(offset, end)
+            self._companions.note(str(offset), content)
+        return content
+
+    def _known(self, begin: int, end: int) -> bytes | None:
+        """Return bytes that a manifest has; None: it does not have them."""
+        content = self._companions.known(str(begin))
+        if content is None or len(content) < end - begin:
+            return None
+        if self._manifest is not None and end - begin == self.size:
+            self._manifest.believe(self._object)
+        return content[: end - begin]
+
+    def _read(self, offset: int, end: int) -> bytes:
         if end <= HEAD:
             if end > len(self._head):
                 self._head = filled(self._fetch_into, 0, min(HEAD, self.size)).tobytes()
             return self._head[offset:end]
         # The checksum needs each sample once, so it is released here.
-        sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
+        sample = self._samples.pop(offset, None) if end - offset == SAMPLE_SIZE else None
         if sample is not None:
             return sample
         begin_of_tail = self.size - HEAD
@@ -389,7 +425,14 @@ class RemoteInput:
                 self._samples[offset] = buffer[offset - begin :][:SAMPLE_SIZE].tobytes()
 
     def source(self, begin: int, end: int) -> CoreText:
-        return filled(self.read_into, begin, max(begin, min(end, self.size))), begin
+        end = max(begin, min(end, self.size))
+        if (begin, end) != (0, self.size):
+            return filled(self.read_into, begin, end), begin
+        # A format that is read whole has no other requests at its opening.
+        known = self._known(begin, end)
+        content = filled(self.read_into, begin, end) if known is None else np.frombuffer(known, np.uint8)
+        self._companions.note(str(begin), content)
+        return content, begin
 
     @property
     def storage(self) -> Storage:

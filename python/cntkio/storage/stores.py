@@ -696,7 +696,7 @@ class RemoteObject:
         except OSError as error:
             cause = error.__cause__ or error.__context__
             if isinstance(cause, ShortReadError) or (cause is not None and not may_pass(cause)):
-                self._check()  # a change explains the error better
+                self.compare()  # a change explains the error better
             raise
         with self._lock.inner:
             self._num_made += 1
@@ -713,9 +713,10 @@ class RemoteObject:
             with self._asking.inner:
                 self._share_failure(num_failed)
                 if self._num_sound < num_made:
-                    self._check()
+                    self.compare()
 
-    def _check(self) -> None:
+    def compare(self) -> None:
+        """Ask the store whether the object is unchanged. `CorpusError`: it was changed or deleted."""
         # Read before the request, because ranges that arrive during the request may be of a later version.
         num_made = self._num_made
         try:

@@ -152,6 +152,12 @@ class Companions(Protocol):
     def write(self, ending: str, content: bytes) -> str:
         """Write the object whose name has this ending, and return its name. `OSError`: the store does not accept it."""
 
+    def known(self, request: str) -> bytes | None:
+        """Return the bytes of the text itself that a manifest has for a request of the opening; None: it has none."""
+
+    def note(self, request: str, content: Bytes | bytes) -> None:
+        """Keep the answer to a request of the opening, if a manifest is being made."""
+
 
 class Storage(NamedTuple):
     """Facts about the storage of a text.

@@ -37,6 +37,7 @@ from cntkio.formats.contract import (
     Format,
     Index,
     Loaded,
+    OpenedFile,
     Opening,
     PlacesInFiles,
     ReadingOptions,
@@ -70,10 +71,11 @@ from cntkio.formats.htk.options import (
 )
 from cntkio.formats.table import Keys, SequenceTable, digest_of, file_finder
 from cntkio.storage.file_lists import listed_files
+from cntkio.storage.manifest import comparison
 from cntkio.storage.names import FileNames, shown, shown_files
 from cntkio.storage.open_input import KeptObjects, ahead, loads_at_once
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import FileStamps, InputFile, sum_of_files
+from cntkio.storage.text_input import FileStamps, InputFile, Storage, sum_of_files
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, named
 
 # Lists with more frames (186 hours at 10 ms) are compared with the sizes of all their files.
@@ -214,6 +216,9 @@ class HTKFormat(Format):
         paths = listed_files(settings.lists, option="scp", remote=self._options.remote)
         self._lists = Lists(paths, settings.prefix, self._options.compatible, self._stored)
         self.report, self.is_strict = opening.report(shown_files(self._lists.paths)), self._options.strict
+
+    def open(self, path: str, index: Index | None) -> OpenedFile:
+        return OpenedFile(storage=Storage("", require_unchanged=comparison(self._stored.remote)))
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings

@@ -35,6 +35,7 @@ from cntkio.formats.contract import (
     Format,
     Index,
     Loaded,
+    OpenedFile,
     Opening,
     PlacesInFiles,
     ReadingOptions,
@@ -63,11 +64,12 @@ from cntkio.formats.mlf.entries import (
 from cntkio.formats.report import EMPTY_FILE, NUM_IN_FULL, first_few
 from cntkio.formats.table import Keys, SequenceTable, digest_of, file_finder
 from cntkio.storage.file_lists import listed_files
+from cntkio.storage.manifest import comparison
 from cntkio.storage.names import FileNames, path_in_list, shown, shown_files
 from cntkio.storage.open_input import open_stored, whole_text
-from cntkio.storage.remote import Remote
+from cntkio.storage.remote import Remote, default_remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import Locator
+from cntkio.storage.text_input import Locator, Storage
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, storage_format
 
 _LARGEST_DIM_OF_CNTK = 65535
@@ -348,6 +350,9 @@ class MLFFormat(Format):
         self._names, self._targets = names, targets
         self._paths = listed_files(settings.paths, option="mlf", remote=self._options.remote)
         self.report, self.is_strict = opening.report(shown_files(self._paths)), self._options.strict
+
+    def open(self, path: str, index: Index | None) -> OpenedFile:
+        return OpenedFile(storage=Storage("", require_unchanged=comparison(self._options.remote or default_remote())))
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings, options, targets = self._settings, self._options, self._targets
