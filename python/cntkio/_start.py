@@ -17,12 +17,6 @@ def _is_command() -> bool:
 
 
 # A shell starts background jobs with Ctrl-C ignored, and this stays so.
-_ends_quietly = _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-if _ends_quietly:
+ends_quietly = _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if ends_quietly:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def begin_main() -> None:
-    """Make Ctrl-C raise `KeyboardInterrupt` from now on, as in other programs."""
-    if _ends_quietly:
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -32,9 +32,9 @@ from cntkio.formats.mlf import Labels, labels_of
 from cntkio.source import MinibatchSource
 from cntkio.storage.compressed import PACKED_ENDINGS
 from cntkio.storage.file_lists import in_one_text, listed_files, sizes_of
-from cntkio.storage.names import FileNames, as_url, is_remote, one_file, shown_files
+from cntkio.storage.names import FileNames, as_url, is_remote, shown_files
 from cntkio.storage.names import shown as shown_url
-from cntkio.storage.open_input import content_of, open_stored
+from cntkio.storage.open_input import content_of, one_file, open_stored
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import default_remote
 from cntkio.storage.text_input import InputFile

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cntkio._start import begin_main
+from cntkio._start import ends_quietly
 from cntkio.arguments import COMMAND, calling
 from cntkio.cli.arguments import parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, prints_to_the_end, watcher_of
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     try:
-        begin_main()
+        if ends_quietly:  # from now on, Ctrl-C raises `KeyboardInterrupt`, as in other programs
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
         return _INTERRUPTED

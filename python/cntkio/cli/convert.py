@@ -14,16 +14,16 @@ from typing import Any, get_args
 import numpy as np
 
 from cntkio.cli.show import FINE, described, inputs_of, progress_bar, refuse_to_replace, show_json
-from cntkio.convert import FileFormat, format_of_name, read_header_file, txt_to_ctf, uci_to_ctf
-from cntkio.convert.files import Merged, Selected, divided, write_file
+from cntkio.convert import FileFormat, read_header_file, txt_to_ctf, uci_to_ctf
+from cntkio.convert.files import Merged, Selected, divided
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import CHUNK_SIZE
 from cntkio.formats.corpus import without_empty
-from cntkio.formats.pieces import Progress, files_of
+from cntkio.formats.pieces import Progress, files_of, pieces_of_one
 from cntkio.formats.report import Report
+from cntkio.formats.written_files import format_of_name, write_form
 
 FORMATS = get_args(FileFormat)
 """Formats that can be written."""
@@ -45,7 +45,7 @@ def convert(options: Namespace) -> int:
         options.streams = list(read_header_file(options.header).items())
     with inputs_of(options, sources) as files, ExitStack() as stack:
         known = set[tuple[int, int]]()
-        for file in files:
+        for file in files if options.merge else ():
             if not known.isdisjoint(own := file.identities()):
                 raise ConfigError(f"--merge: {file.name} is named twice; expected each file once", key="merge")
             known |= own
@@ -67,14 +67,15 @@ def convert(options: Namespace) -> int:
         is_merged = len(corpora) > 1  # then the merged corpus numbers its sequences itself, in any format
         for target, form, data in zip(targets, forms, _selected(options, corpora, stack), strict=True):
             with progress_bar(options, "pieces") as progress:
-                write_file(
-                    target, data, to=form, renumber=options.renumber and not is_merged, keys_file=options.keys_file,
-                    flat=options.flat is not None and (options.flat or True),  # no name: all streams
-                    ids=options.ids or (), key=options.key, compress=options.compress, layout=options.layout,
-                    chunk_size_in_bytes=options.chunk_size_in_bytes or CHUNK_SIZE,
-                    order=corpora[0].order or None if options.streams else None, progress=progress,
-                    **files_of(options.num_files, options.max_file_size),
-                )  # fmt: skip
+                given = {
+                    "renumber": options.renumber and not is_merged, "keys_file": options.keys_file,
+                    "flat": options.flat is not None and (options.flat or True),  # no name: all streams
+                    "ids": options.ids or (), "key": options.key, "compress": options.compress,
+                    "layout": options.layout, "chunk_size_in_bytes": options.chunk_size_in_bytes or CHUNK_SIZE,
+                    "order": corpora[0].order or None if options.streams else None,
+                }  # fmt: skip
+                division = files_of(options.num_files, options.max_file_size)
+                write_form(form, target, pieces_of_one(data), given, division, progress)
             if options.json:
                 fields = {"input": files[0].name, "input_format": files[0].kind.form, "output": target}
                 show_json({**fields, "output_format": form, **_size_of(target)})
@@ -136,7 +137,7 @@ def _selected(options: Namespace, corpora: Sequence[Described], stack: ExitStack
     shares = options.split or ([options.sample] if options.sample else [])
     if not shares:
         return [data]
-    with pieces_of(data) as pieces:
+    with pieces_of_one(data) as pieces:
         # Counted in a pass of its own: the number must be known before the first sequence is chosen.
         num_sequences = sum(piece.chunk.num_sequences for piece in pieces.pieces)
     kept = divided(num_sequences, shares, options.seed)

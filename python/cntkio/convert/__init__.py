@@ -18,7 +18,6 @@ from cntkio.convert.files import (
     corpus_of,
     ctf_to_cbf,
     format_of,
-    format_of_name,
     read_header_file,
     write_file,
 )
@@ -41,7 +40,7 @@ from cntkio.formats.pieces import (
     joined,
 )
 from cntkio.formats.svmlight import read_svmlight, write_svmlight
-from cntkio.formats.written_files import write_pieces
+from cntkio.formats.written_files import format_of_name, write_pieces
 from cntkio.storage.output_file import AnyPath
 
 __all__ = [

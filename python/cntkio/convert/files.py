@@ -9,25 +9,24 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import corpora
-from cntkio.arguments import caller, calling, check_word, path_texts, suggests_keywords
+from cntkio.arguments import caller, calling, path_texts, suggests_keywords
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.arrays import pieces_of
 from cntkio.formats.cbf import CBFDeserializer, LayoutName, write_cbf
 from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
 from cntkio.formats.corpus import refuse_common_keys, without_empty
 from cntkio.formats.ctf import CTFDeserializer, infer_streams, write_ctf
-from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
+from cntkio.formats.detect import FileFormat, detect
 from cntkio.formats.pieces import Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.formats.report import Report
 from cntkio.formats.table import Keys
-from cntkio.formats.written_files import COMPRESSED, Compression, write_pieces
+from cntkio.formats.written_files import Compression, format_of_name, write_form
 from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import whole_text
@@ -194,30 +193,6 @@ def format_of(path: AnyPath) -> FileFormat:
     return cast(FileFormat, kind.form if kind.writer else "ctf")
 
 
-def format_of_name(path: AnyPath) -> FileFormat:
-    """Return the format that the name of a file implies.
-
-    Args:
-        path: The file, which need not exist.
-
-    Raises:
-        ConfigError: The extension belongs to no format that can be written.
-
-    Example:
-        >>> format_of_name("corpus.parquet")
-        'parquet'
-    """
-    target = Path(path)
-    # The format of `a.ctf.gz` is that of `a.ctf`.
-    extension = (target.with_suffix("") if target.suffix.lower() in COMPRESSED else target).suffix.lower()
-    forms = {extension: kind.form for kind in KINDS.values() if kind.writer for extension in kind.extensions}
-    if extension not in forms:
-        expected = f"one of {', '.join(forms)}, or the format: {', '.join(dict.fromkeys(forms.values()))}"
-        what = f"no format to write has the extension {extension!r}; expected {expected}"
-        raise ConfigError(f"{os.fspath(path)}: {what}", key="to")
-    return cast(FileFormat, forms[extension])
-
-
 @suggests_keywords
 def convert_file(
     source: FileNames, target: AnyPath, *, to: FileFormat | None = None,
@@ -296,20 +271,11 @@ def write_file(
         ['0\\t|x 1', '0\\t|x 2', '1\\t|x 3', '1\\t|x 4']
     """
     form = to or format_of_name(target)
-    check_word("to", form, *(kind.form for kind in KINDS.values() if kind.writer))
-    kind = KINDS[form]
-    is_packed = Path(target).suffix.lower() in COMPRESSED if compress is None else compress != "none"
-    special = {"renumber": renumber, "keys_file": keys_file, "compress": compress, "flat": flat, "ids": ids}
-    # The default layout does not count as given, so every format accepts it.
-    special["layout"] = None if layout == "2.x" else layout
-    # The name asks for compression, too, so `a.cbf.gz` is refused like `compress`.
-    for name, value in {**special, "compress": is_packed}.items():
-        if value and name not in kind.written_options:
-            forms = ", ".join(kind.form for kind in KINDS.values() if kind.writer and name in kind.written_options)
-            raise ConfigError(f"{caller().words.flag(name)} is only for writing {forms}", key=name)
-    given = {**special, "key": key, "chunk_size_in_bytes": chunk_size_in_bytes, "order": order}
-    options = {name: given[name] for name in kind.written_options if given[name] is not None}
-    write_pieces(function_named(kind.writer), target, pieces_of(data), files, progress, remote, **options)
+    options = {
+        "flat": flat, "ids": ids, "key": key, "renumber": renumber, "keys_file": keys_file, "compress": compress,
+        "layout": layout, "chunk_size_in_bytes": chunk_size_in_bytes, "order": order,
+    }  # fmt: skip
+    write_form(form, target, pieces_of(data), options, files, progress, remote)
 
 
 @suggests_keywords

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
-from cntkio.formats.corpus import as_deserializer, can_be_opened
 from cntkio.formats.detect import function_named
 from cntkio.formats.losses import Rounded
 from cntkio.formats.pieces import (
@@ -29,7 +28,7 @@ from cntkio.formats.pieces import (
     Writable,
     is_table,
     joined,
-    pieces_of_corpus,
+    pieces_of_one,
     refuse_parts,
 )
 from cntkio.formats.table import Column, Keys, as_numbers, in_precision, least_precision
@@ -333,10 +332,8 @@ def pieces_of(
     if one_hot:
         what = f"not for a {type(data).__name__}, which knows its streams"
         raise ConfigError(f"one_hot is for arrays, minibatches and tables, {what}", key="one_hot")
-    if isinstance(data, Writable):
-        return data.pieces()
-    if isinstance(data, str | os.PathLike) or can_be_opened(data):
-        return pieces_of_corpus(as_deserializer(data))
+    if isinstance(data, Writable | str | os.PathLike) or callable(getattr(data, "open", None)):
+        return pieces_of_one(data)
     raise ConfigError(
         f"cannot write data of the type {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, "
         "a data frame, the result of cntkio.arrow.read, or a mapping of names to arrays, such as {'x': data}"

@@ -771,7 +771,7 @@ def as_deserializer(described: Any) -> Deserializer:
     if isinstance(described, str | os.PathLike):
         raise ConfigError(f"{described!r} is a path; expected {_advice(os.fspath(described))}", key="deserializers")
     # A class has the method `open`, too, but only its objects are deserializers.
-    if not can_be_opened(described) or isinstance(described, type):
+    if not callable(getattr(described, "open", None)) or isinstance(described, type):
         text = repr(described)
         shown = text if len(text) <= 100 and "\n" not in text else f"an object of {type(described)}"
         message = f"{shown} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))"
@@ -782,11 +782,6 @@ def as_deserializer(described: Any) -> Deserializer:
     is_complete = is_complete and "opening" in inspect.signature(described.open).parameters
     deserializer: Deserializer = described if is_complete else _ForeignDeserializer(described)
     return deserializer
-
-
-def can_be_opened(described: Any) -> bool:
-    """Return whether an object has a method `open`, as deserializers have, and also paths."""
-    return callable(getattr(described, "open", None))
 
 
 def _advice(path: str) -> str:

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio.arguments import caller
 from cntkio.formats.table import FLOAT32, FLOAT64
-from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, one_file
-from cntkio.storage.open_input import open_input
+from cntkio.storage.names import FileNames
+from cntkio.storage.open_input import files_named, open_input
 from cntkio.storage.progress import logger
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import Locator, TextInput, map_lines
@@ -44,10 +43,8 @@ def precision_that_keeps(
         written: The format to write. Only the same format could have the comments.
         fields: The fields of CNTK's text format that are read; empty: all.
     """
-    names, remote = located("path", names, None)
-    file = one_file(names, remote)
-    paths = listed_files(names, option="path", remote=remote) if file is None else [file]
-    losses = [_losses(path, form, fields, remote) for path in paths]
+    files, remote = files_named(names)
+    losses = [_losses(path, form, fields, remote) for path in files]
     for one in losses:
         # Other formats have no comments, so the user of another format expects none.
         if one.num_comments and form == written:

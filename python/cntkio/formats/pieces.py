@@ -21,7 +21,7 @@ from cntkio._threads import Job, Workers, num_threads
 from cntkio.arguments import there_are
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
-from cntkio.formats.contract import Corpus, Deserializer, Loaded, PlacesInFiles
+from cntkio.formats.contract import Ahead, Corpus, Deserializer, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import as_deserializer
 from cntkio.formats.table import Keys
 from cntkio.minibatch import Minibatch, MinibatchData
@@ -397,16 +397,25 @@ def pieces_of_chunks(corpus: Corpus, chunk_ids: range) -> Iterator[Piece]:
     corpus.report.log_totals()
 
 
+# The pass that makes the index of a text also parses these bytes, so that they are read only once.
+_TO_WRITE = Opening(ahead=Ahead(64 << 20, is_packed=False))
+
+
 @contextlib.contextmanager
 def pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
     """Open a corpus, and yield its sequences, a piece for each chunk."""
-    with contextlib.closing(deserializer.open()) as corpus:
+    with contextlib.closing(deserializer.open(_TO_WRITE)) as corpus:
         refuse_unknown_sequences(corpus)
         table, counts_keys = corpus.table, corpus.index.num_lines is not None
         pieces, num_chunks = pieces_of_chunks(corpus, range(table.num_chunks)), table.num_chunks
         made = Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, table.keys.are_words)
         made = made._replace(num_sequences=table.num_sequences, counts_keys=counts_keys, places=corpus.places)
         yield made._replace(log_rounded=[corpus.log_rounded])
+
+
+def pieces_of_one(data: Any) -> AbstractContextManager[Pieces]:
+    """Open a `Writable`, or else a deserializer, piece by piece."""
+    return data.pieces() if isinstance(data, Writable) else pieces_of_corpus(as_deserializer(data))
 
 
 # ---- Tables: objects that yield Arrow record batches. This module needs no library for it.

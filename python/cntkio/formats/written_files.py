@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, get_args
+from typing import Any, BinaryIO, Literal, Protocol, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
-from cntkio.arguments import caller, whole_number
+from cntkio.arguments import caller, check_word, whole_number
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.detect import KINDS, FileFormat, function_named
 from cntkio.formats.pieces import Files, Piece, Pieces, Progress, some_of
 from cntkio.storage.file_lists import lister_of
 from cntkio.storage.names import as_url, is_remote, located_file, shown_pattern
@@ -82,6 +83,52 @@ def write_pieces(
         return
     with _opened(data) as corpus:
         write(path, corpus, progress, remote, **options)
+
+
+def format_of_name(path: AnyPath) -> FileFormat:
+    """Return the format that the name of a file implies.
+
+    Args:
+        path: The file, which need not exist.
+
+    Raises:
+        ConfigError: The extension belongs to no format that can be written.
+
+    Example:
+        >>> format_of_name("corpus.parquet")
+        'parquet'
+    """
+    target = Path(path)
+    # The format of `a.ctf.gz` is that of `a.ctf`.
+    extension = (target.with_suffix("") if target.suffix.lower() in COMPRESSED else target).suffix.lower()
+    forms = {extension: kind.form for kind in KINDS.values() if kind.writer for extension in kind.extensions}
+    if extension not in forms:
+        expected = f"one of {', '.join(forms)}, or the format: {', '.join(dict.fromkeys(forms.values()))}"
+        what = f"no format to write has the extension {extension!r}; expected {expected}"
+        raise ConfigError(f"{os.fspath(path)}: {what}", key="to")
+    return cast(FileFormat, forms[extension])
+
+
+_NOT_FOR_ALL = ("renumber", "keys_file", "compress", "flat", "ids", "layout")
+
+
+def write_form(
+    form: str, target: AnyPath, data: AbstractContextManager[Pieces], options: Mapping[str, Any], files: Files,
+    progress: Progress | None = None, remote: Remote | None = None,
+) -> None:  # fmt: skip
+    """Write a corpus in a format of `KINDS`. Refuse options of `cntkio.convert.write_file` that it does not take."""
+    check_word("to", form, *(kind.form for kind in KINDS.values() if kind.writer))
+    taken, compress = KINDS[form].written_options, options["compress"]
+    # The name asks for compression, too, so `a.cbf.gz` is refused like `compress`.
+    is_packed = Path(target).suffix.lower() in COMPRESSED if compress is None else compress != "none"
+    # The default layout does not count as given, so every format accepts it.
+    asked = {**options, "compress": is_packed, "layout": options["layout"] != "2.x"}
+    for name in _NOT_FOR_ALL:
+        if asked[name] and name not in taken:
+            forms = ", ".join(kind.form for kind in KINDS.values() if kind.writer and name in kind.written_options)
+            raise ConfigError(f"{caller().words.flag(name)} is only for writing {forms}", key=name)
+    given = {name: options[name] for name in taken if options[name] is not None}
+    write_pieces(function_named(KINDS[form].writer), target, data, files, progress, remote, **given)
 
 
 @contextmanager

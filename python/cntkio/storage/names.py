@@ -78,21 +78,6 @@ def located_file(name: str, path: str | os.PathLike[str], remote: Remote | None)
     return texts[0], remote
 
 
-def one_file(names: FileNames, remote: Remote | None = None) -> str | None:
-    """Return the path if the names are the path of one local file that exists; None: `listed_files` lists the files.
-
-    A file whose name looks like a pattern counts, since the pattern then means this file.
-
-    Example:
-        >>> one_file("examples/iris/iris.ctf"), one_file("examples/iris/*.ctf")
-        ('examples/iris/iris.ctf', None)
-    """
-    if not isinstance(names, str | os.PathLike) or (remote is not None and remote.store is not None):
-        return None
-    path = os.fspath(names)
-    return path if os.path.isfile(path) else None  # noqa: PTH113 - a `Path` takes longer
-
-
 def path_in_list(listed: str, path: str) -> str:
     """Return a path that a list of files names: in a list at a URL, a relative path begins in the list's folder.
 

@@ -19,10 +19,10 @@ from cntkio._threads import ForkLock, Workers
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.storage.block_cache import CachedObject, cache_folder
 from cntkio.storage.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
-from cntkio.storage.file_lists import lister_of, sizes_of
+from cntkio.storage.file_lists import listed_files, lister_of, sizes_of
 from cntkio.storage.index_cache import IndexCache
 from cntkio.storage.manifest import Manifest, NewManifest, key_in_manifest, manifest_of
-from cntkio.storage.names import as_url, is_remote
+from cntkio.storage.names import FileNames, as_url, is_remote, located
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import Remote, default_remote
 from cntkio.storage.stores import PART, ObjectFacts, RemoteObject, write_object
@@ -40,7 +40,6 @@ from cntkio.storage.text_input import (
     compression_in,
     content_sum,
     filled,
-    open_to_read,
     sample_offsets,
     unmarked,
 )
@@ -139,18 +138,37 @@ def open_stored(path: str, remote: Remote | None = None, facts: object = None) -
     Args:
         facts: `Storage.stamp` of an earlier opening. An object of a store is compared with it at its first read.
     """
-    if not is_remote(path, remote):
+    # Most paths are local, and have no colon.
+    if (remote is None and ":" not in path) or not is_remote(path, remote):
         return InputFile(path)
     return RemoteInput(as_url(path), remote, facts, manifest_of(remote))
 
 
+def one_file(names: FileNames, remote: Remote | None = None) -> str | None:
+    """Return the path if the names are the path of one local file that exists; None: `listed_files` lists the files.
+
+    A file whose name looks like a pattern counts, since the pattern then means this file.
+
+    Example:
+        >>> one_file("examples/iris/iris.ctf"), one_file("examples/iris/*.ctf")
+        ('examples/iris/iris.ctf', None)
+    """
+    if not isinstance(names, str | os.PathLike) or (remote is not None and remote.store is not None):
+        return None
+    path = os.fspath(names)
+    return path if os.path.isfile(path) else None  # noqa: PTH113 - a `Path` takes longer
+
+
+def files_named(names: FileNames, remote: Remote | None = None) -> tuple[Sequence[str], Remote | None]:
+    """Return the files that the caller names, as `listed_files` does, and how to read them."""
+    names, remote = located("path", names, remote)
+    file = one_file(names, remote)
+    return listed_files(names, option="path", remote=remote) if file is None else [file], remote
+
+
 def all_bytes(path: str | os.PathLike[str], remote: Remote | None = None) -> bytes:
     """Return the whole content of a file, as it is stored. Raises the errors of `open_stored`."""
-    name = os.fspath(path)
-    if not is_remote(name, remote):
-        with open(open_to_read(name), "rb") as file:
-            return file.read()
-    with closing(open_stored(name, remote)) as stored:
+    with closing(open_stored(os.fspath(path), remote)) as stored:
         content = stored.read(0, stored.size)
         stored.storage.require_unchanged()
         return content
@@ -240,11 +258,10 @@ def text_sizes(paths: Sequence[str]) -> list[int]:
 def is_compressed(path: str) -> bool:
     """Return whether a local file is compressed with gzip or zstd; False if it cannot be read."""
     try:
-        descriptor = open_to_read(path)
+        with closing(InputFile(path)) as file:
+            return compression_in(file.read(0, _MAGIC_SIZE)) is not None
     except OSError:  # `open_input` will say why
         return False
-    with os.fdopen(descriptor, "rb") as file:
-        return compression_in(file.read(_MAGIC_SIZE)) is not None
 
 
 class Beginning(NamedTuple):

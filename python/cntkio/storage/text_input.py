@@ -42,6 +42,14 @@ from cntkio.errors import CorpusError, FormatError
 from cntkio.storage.names import as_url, hint_on_name, is_remote, shown
 from cntkio.storage.progress import announced, passed
 
+if sys.platform == "win32":
+    from msvcrt import get_osfhandle as _number_of
+else:
+    from operator import index as _number_of
+
+system_number: Callable[[int], int] = _number_of
+"""The number by which the operating system, and so the compiled core, identifies an open file. On Windows, descriptors
+belong to Python's C library, and the system itself uses handles."""
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
 """A text as the compiled core takes it: the number and the size of an open file, or bytes in memory and the offset of
@@ -499,18 +507,6 @@ def in_utf8(path: str | bytes) -> str:
         'a\\\\xff.cbf'
     """
     return os.fsencode(path).decode(errors="backslashreplace")
-
-
-def system_number(descriptor: int) -> int:
-    """Return the number by which the operating system, and so the compiled core, identifies an open file.
-
-    On Windows, descriptors belong to Python's C library, and the system itself uses handles.
-    """
-    if sys.platform == "win32":
-        import msvcrt
-
-        return msvcrt.get_osfhandle(descriptor)
-    return descriptor
 
 
 def hint_on_missing(path: Path) -> str:

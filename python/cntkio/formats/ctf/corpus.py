@@ -81,8 +81,8 @@ from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.storage.block_cache import require_room_in_cache
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.index_cache import LEAST_CACHED
-from cntkio.storage.names import FileNames, is_remote, one_file
-from cntkio.storage.open_input import loads_at_once, open_input, presumed_sizes
+from cntkio.storage.names import FileNames, is_remote
+from cntkio.storage.open_input import loads_at_once, one_file, open_input, presumed_sizes
 from cntkio.storage.progress import announced_together
 from cntkio.storage.remote import Remote, default_remote
 from cntkio.storage.spans import span_at
@@ -237,18 +237,18 @@ def _check_stream(name: str, stream: StreamDef) -> None:
         raise ConfigError(what, key=name)
 
 
-def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ahead: Ahead) -> Corpus:
-    """Open the files of a text. `make` makes the format; it is called with whether there are several files."""
+def opened_texts(options: CTFDeserializer, make: Callable[[str, bool], CTFFormat], ahead: Ahead) -> Corpus:
+    """Open the files of a text. `make` makes the format, from a name and whether there are several files."""
     # A single local file, the usual case, does not enter the modules about patterns and remote stores.
     remote, path = options.remote, one_file(options.filename, options.remote)
     if path is not None:
-        return opened_corpus(make(False), [path], [ahead])
+        return opened_corpus(make(path, False), [path], [ahead])
     paths = listed_files(options.filename, remote=remote)
     are_several = len(paths) > 1
     sizes = presumed_sizes(paths, remote)  # opens no file
     aheads = ahead.shared(sizes, options.chunk_size_in_bytes) if are_several else [ahead]
     with announced_together("indexing", sizes):
-        corpus = opened_corpus(make(are_several), paths, aheads, keys=options.keys)
+        corpus = opened_corpus(make(options.label, are_several), paths, aheads, keys=options.keys)
     try:
         # Only the table shows how many chunks a window of samples has, so the check comes after opening.
         if any(is_remote(path, remote) for path in paths):
@@ -289,9 +289,9 @@ class CTFFormat(Format):
 
     form: Literal["ctf", "svmlight"] = "ctf"
 
-    def __init__(self, options: CTFDeserializer, opening: Opening, are_several: bool) -> None:
+    def __init__(self, options: CTFDeserializer, opening: Opening, name: str, are_several: bool) -> None:
         self.options, self.opening, self._are_several = options, opening, are_several
-        self.report, self.is_strict = opening.report(options.label, options.max_errors), options.strict
+        self.report, self.is_strict = opening.report(name, options.max_errors), options.strict
         # The core has room for this number, and no memory is larger.
         self.spare = _core.Spare(min(_SPARE_CHUNKS * options.chunk_size_in_bytes, sys.maxsize))
         # Errors are made later, when the caller's words may no longer be set.

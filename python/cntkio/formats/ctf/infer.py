@@ -26,9 +26,8 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.ctf.index import StreamSchema, find_start
 from cntkio.formats.detect import other_in
 from cntkio.formats.report import EMPTY_FILE, Report
-from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, one_file, shown_files
-from cntkio.storage.open_input import open_input, presumed_sizes
+from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.open_input import files_named, open_input, presumed_sizes
 from cntkio.storage.progress import announced, announced_together, passed
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import Locator, TextInput, map_lines
@@ -167,7 +166,7 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     `infer_streams` would return the same streams, except for the dimensions of sparse streams. Returns no stream if the
     first lines are not a text.
     """
-    files, remote = _texts(path, None)
+    files, remote = files_named(path, None)
     for name in files:
         with closing(open_input(name, remote)) as file:
             text = b"" if other_in("ctf", file) else _first_lines(file)
@@ -188,17 +187,10 @@ def _most_frequent(streams: dict[bytes, _Seen], most: int) -> dict[bytes, _Seen]
     return {name: seen for name, seen in streams.items() if name in frequent}
 
 
-def _texts(path: FileNames, remote: Remote | None) -> tuple[Sequence[str], Remote | None]:
-    """Return the files that the caller names, and how to read them."""
-    names, remote = located("path", path, remote)
-    file = one_file(names, remote)
-    return listed_files(names, option="path", remote=remote) if file is None else [file], remote
-
-
 def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = False) -> dict[bytes, _Seen]:
     """Return the streams of all files. Leave out empty files and, if `forgives`, other files that are not texts."""
     total: dict[bytes, _Seen] = {}
-    files, remote = _texts(path, remote)
+    files, remote = files_named(path, remote)
     refused, report = None, None if forgives else Report(shown_files(path))
     # A single file announces its own pass, so its size is not needed.
     with announced_together(_PASS, presumed_sizes(files, remote) if len(files) > 1 else [0]):
@@ -316,7 +308,7 @@ def _first_lines(file: TextInput) -> bytes:
 
 def names_at_the_start(path: FileNames, remote: Remote | None = None) -> set[str]:
     """Return the names of streams in the first lines of the first file that has any. For `path` see `infer_streams`."""
-    files, remote = _texts(path, remote)
+    files, remote = files_named(path, remote)
     for name in files:
         with closing(open_input(name, remote)) as file:
             if known := {alias.decode(errors="replace") for alias in streams_at_the_start(file)}:
@@ -441,7 +433,7 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
         ('Alice', 'was', 5440)
     """
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
-    texts, remote = _texts(path, remote)
+    texts, remote = files_named(path, remote)
     with announced_together(_COUNTING, presumed_sizes(texts, remote)):
         for text in texts:
             with closing(open_input(text, remote)) as file, announced(_COUNTING, file.size):

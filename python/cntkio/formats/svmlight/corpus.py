@@ -221,9 +221,11 @@ class _SvmlightFormat(CTFFormat):
 
     form: Literal["ctf", "svmlight"] = "svmlight"
 
-    def __init__(self, own: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, are_several: bool) -> None:
+    def __init__(
+        self, own: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, name: str, are_several: bool
+    ) -> None:
         self._own = own
-        super().__init__(text, opening, are_several)
+        super().__init__(text, opening, name, are_several)
 
     def table_options(self) -> dict[str, Any]:
         return {"by_query": self._own.by_query, "chunk_size_in_bytes": self._own.chunk_size_in_bytes}
