@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cntkio import CTFDeserializer, MinibatchSource, Partition, infer_streams
+from cntkio import CTFDeserializer, GlobalPartition, MinibatchSource, Partition, infer_streams
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline import Timeline, Window
 from hypothesis import HealthCheck, given, settings
@@ -138,3 +138,65 @@ def test_a_place_near_the_end_of_a_window_costs_what_follows_it() -> None:
         timeline.go_to(position)
         seconds.append(time.process_time() - begin)
     assert max(seconds[0], seconds[2]) < seconds[1] / 4, seconds
+
+
+def test_a_state_is_restored_without_a_search() -> None:
+    lengths = np.tile(np.array([1, 2, 3, 4], np.uint32), 250_000)
+    timeline, again = (Timeline(lengths, np.array([0, len(lengths)]), window=KEYED, max_sweeps=2) for _ in range(2))
+    begin = time.process_time()
+    timeline.go_to(3_750_000)
+    searched = time.process_time() - begin
+    timeline.read(5)
+    state = timeline.state()
+    begin = time.process_time()
+    again.load_state(state)
+    assert time.process_time() - begin < searched / 4
+    following, restored = timeline.read(90), again.read(90)
+    assert following is not None and restored is not None
+    assert following.sequences.tolist() == restored.sequences.tolist()
+    assert following.position == restored.position and again.state() == timeline.state()
+
+
+@properties
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60),
+    size=st.integers(1, 12),
+    window=st.integers(1, 6),
+    partition=st.sampled_from(
+        [Partition(), Partition(1, 2), GlobalPartition(0, 3), GlobalPartition(1, 2, deal="chunk")]
+    ),
+    data=st.data(),
+)
+def test_a_damaged_place_changes_nothing(
+    lengths: list[int], size: int, window: int, partition: Partition, data: st.DataObject
+) -> None:
+    table = np.array(lengths, np.uint32), np.array([*range(0, len(lengths), size), len(lengths)])
+    options: Any = {"window": Window(window, "chunks", "keyed"), "max_sweeps": 2}
+
+    def read_on(state: dict[str, Any]) -> list[Any]:
+        timeline = Timeline(*table, **options)
+        timeline.load_state(state)
+        found = [timeline.read(7, partition) for _ in range(5)]
+        return [one and (one.sequences.tolist(), one.position) for one in found]
+
+    timeline = Timeline(*table, **options)
+    for _ in range(data.draw(st.integers(1, 20))):
+        timeline.read(4)
+    state = timeline.state()
+    searched = {name: value for name, value in state.items() if name != "place"}
+    expected = read_on(searched)
+    assert read_on(state) == expected
+    index, check_sum = state.get("place", (0, 0))
+    others = [index + 1, max(index - 1, 0), data.draw(st.integers(0, len(lengths))), 2**40]
+    for place in [*([other, check_sum] for other in others), [index, check_sum ^ 1], [0, 0]]:
+        assert read_on({**searched, "place": place}) == expected
+    # The position governs, and the place belongs to another.
+    moved = {**state, "position": data.draw(st.integers(0, 2 * sum(lengths)))}
+    assert read_on(moved) == read_on({name: value for name, value in moved.items() if name != "place"})
+
+
+@pytest.mark.parametrize("place", [None, 5, "ab", [], [1], [1, 2, 3], [-1, 2], [True, 2], [1, 2**64]])
+def test_an_impossible_place_is_refused(place: Any) -> None:
+    timeline = Timeline(np.ones(9, np.uint32), np.array([0, 4, 9]), window=KEYED)
+    with pytest.raises(CheckpointError, match="place"):
+        timeline.load_state({"position": 3, "place": place})

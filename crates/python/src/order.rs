@@ -430,9 +430,10 @@ impl TimelineReader {
     }
 
     /// Go to the first sequence that starts at or after `position`, with no slots.
-    fn set_position(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+    #[pyo3(signature = (position, known=None))]
+    fn set_position(&self, py: Python<'_>, position: u64, known: Option<u32>) -> PyResult<()> {
         self.run(py, |state, table, pause| {
-            state.reader.set_position(table, position, pause)?;
+            state.reader.set_position(table, position, known, pause)?;
             state.slots = Slots::default();
             Ok(())
         })

@@ -478,7 +478,7 @@ class MixedTimeline:
         return {**state, "weights": bookmark.weights.to_json()}
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
-        position, settings, _, _, rounds_to_pass, _, batch = State.from_json(state)
+        position, settings, _, _, rounds_to_pass, _, batch, _ = State.from_json(state)
         saved = Weights.from_json(state.get("weights"), self._own.names)
         if saved.first:
             raise damaged("weights", state.get("weights"), "weights from position 0 on")

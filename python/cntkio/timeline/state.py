@@ -69,6 +69,7 @@ class State(NamedTuple):
             worker.
         num_slots: Truncated: the number of all slots.
         batch: In a pool, or in a sweep in lanes: the number of its minibatches that were delivered.
+        place: In a keyed order: the sequences of the sweep before the position, and a checksum that ties them to it.
     """
 
     position: int
@@ -78,10 +79,13 @@ class State(NamedTuple):
     rounds_to_pass: int = 0
     num_slots: int = 0
     batch: int = 0
+    place: tuple[int, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dict; `from_json` reads it."""
         json: dict[str, Any] = {"position": self.position}
+        if self.place is not None:
+            json["place"] = list(self.place)
         if self.settings is None:
             return json
         size, partition = self.settings
@@ -119,7 +123,11 @@ class State(NamedTuple):
         # `check_slots` compares the numbers with the table; here they only have to fit its array.
         slots = slots_of(json, 2, 2**32)
         batch = whole("batch", json.get("batch", 0), 2**32 - 1)  # the core counts them in 32 bits
-        return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json), batch)
+        place = None
+        if "place" in json:
+            index, check_sum = wholes("place", json["place"], (0, 0))
+            place = index, check_sum
+        return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json), batch, place)
 
 
 def plain_partition(json: Mapping[str, Any]) -> Partition:
@@ -199,7 +207,7 @@ def has_ended(json: Mapping[str, Any], end: int) -> bool:
 
 def of_any_partition(json: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state at the same position before any read: any size and partition may begin there."""
-    return {"position": json["position"]}
+    return {name: json[name] for name in ("position", "place") if name in json}
 
 
 def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:

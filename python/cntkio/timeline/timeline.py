@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -513,8 +514,16 @@ class Timeline:
         """
         if not 0 <= position <= LARGEST_WORD:
             raise CheckpointError(f"position {position} is outside 0..2^64 - 1", saved=position)
+        self._go_to(position)
+
+    def _go_to(self, position: int, place: tuple[int, int] | None = None) -> None:
+        """Go to a position, without a search if it has this place."""
         self._leave_ahead()
-        self._reader.set_position(position)
+        known, window = None, self._rules.window
+        # Of a place with another checksum, such as one of another order, only the position is believed.
+        if place is not None and window is not None and place[1] == self._sum_of_place(window, position, place[0]):
+            known = place[0] if place[0] < self.num_sequences else None
+        self._reader.set_position(position, known)
         self._settings = self._turns = None
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
@@ -533,7 +542,8 @@ class Timeline:
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
 
         Returns:
-            ``position``; and after a first read ``minibatch_size`` (of a budget: its fields), ``partition`` (index and
+            ``position``; in a keyed order ``place`` (sequences of the sweep before it, and a checksum: a restore needs
+            no search); and after a first read ``minibatch_size`` (of a budget: its fields), ``partition`` (index and
             count), ``count`` (in order: the running count of sequences), ``slots`` (truncated: for each slot a list of
             sequence, first sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if
             further slots are empty), and ``batch`` (in a pool: minibatches delivered). Global partitions have in place
@@ -554,11 +564,27 @@ class Timeline:
         """
         settings, cursor, slots, rounds_to_pass, _ = bookmark or self.bookmark()
         count = None if self._rules.is_randomized else cursor.count
+        state = State(cursor.position, settings, count, None, rounds_to_pass, 0, cursor.batch, self._place_at(cursor))
         if not self._rules.is_truncated:
-            return State(cursor.position, settings, count, None, rounds_to_pass, 0, cursor.batch).to_json()
+            return state.to_json()
         # Of empty slots at the end, the reader keeps only the number.
         num_rows = 0 if settings is None else num_slots(*settings, self._course.steps(settings[0]))
-        return State(cursor.position, settings, count, slots, rounds_to_pass, num_rows, cursor.batch).to_json()
+        return state._replace(slots=slots, num_slots=num_rows).to_json()
+
+    def _place_at(self, cursor: Cursor) -> tuple[int, int] | None:
+        """Return the place of a cursor for a state; None: a restore finds it as fast without."""
+        window, position = self._rules.window, cursor.position
+        # A cursor in lanes, or at the end of a sweep, belongs to no sequence of this sweep.
+        is_inside = cursor.index > 0 and cursor.sweep == position // self.num_samples
+        if window is None or window.order != "keyed" or not is_inside:
+            return None
+        return cursor.index, self._sum_of_place(window, position, cursor.index)
+
+    def _sum_of_place(self, window: Window, position: int, index: int) -> int:
+        """Return a checksum of a place, and of all but the lengths that decides which sequence starts there."""
+        facts = position, index, self.num_samples, self.num_sequences, self.num_chunks
+        text = " ".join(map(str, (*facts, window.size, window.unit, self._rules.make.keywords["seed"])))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "little")
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         """Continue where a `state` was taken. A later read may ask for another size or partition.
@@ -568,7 +594,7 @@ class Timeline:
         Raises:
             CheckpointError: The state does not fit this timeline.
         """
-        position, settings, count, slots, rounds_to_pass, saved_slots, batch = State.from_json(state)
+        position, settings, count, slots, rounds_to_pass, saved_slots, batch, place = State.from_json(state)
         slots = slots or []
         check_slots(slots, self._rules.lengths)
         if num_rows is not None:
@@ -578,7 +604,7 @@ class Timeline:
                 # Check the number before memory is allocated for the slots.
                 check_num_slots(saved_slots, num_slots(*settings, self._course.steps(settings[0])))
             num_lanes = 0 if settings is None else settings[1].num_lanes
-            self.go_to(position // self.num_samples * self.num_samples if num_lanes else position)
+            self._go_to(position // self.num_samples * self.num_samples if num_lanes else position, place)
             if position >= self.end and self._rules.is_randomized:
                 # A partition without chunks is at the end, and a sequence need not start there.
                 self._reader.rewind(Cursor(position, sweep=LARGEST_WORD))

@@ -171,6 +171,20 @@ impl SweepPlan {
         chunks.iter().map(|&chunk| chunk_samples[chunk as usize]).sum()
     }
 
+    /// In a keyed order: false if the samples of the windows show that the sequence at a position of the order does not
+    /// start at `offset`, in samples of the sweep.
+    pub(super) fn can_start(&self, chunk_samples: &[u64], position: u32, offset: u64) -> bool {
+        let (rank, before) = self.window_at(chunk_samples, offset);
+        let window = self.windows[rank as usize];
+        let (first, end) = (self.starts[window.from as usize], self.starts[window.to as usize]);
+        let after = before + self.samples_in_window(chunk_samples, rank);
+        // Each sequence has at least one sample.
+        (first..end).contains(&position)
+            && (position == first) == (offset == before)
+            && u64::from(position - first) <= offset - before
+            && u64::from(end - position) <= after - offset
+    }
+
     /// In a keyed order: the first sequence of the window of a rank that starts at `offset` or later, in samples of the
     /// sweep, found from the end of the window, where `passed` samples are passed. Return its position in the order, and
     /// the samples before it.

@@ -9,7 +9,7 @@
 //! | [`read`](Reader::read) | after the sequences passed | the start of this read, or the held cursor | the sequences passed |
 //! | [`rewind`](Reader::rewind) | to a former cursor | from there on | none if it was kept; otherwise the next read shuffles the sweep again |
 //! | [`hold`](Reader::hold) | | the held cursor, until another is held | memory for the sequences since |
-//! | [`set_position`](Reader::set_position) | to the first sequence at or after a position | from there on | shuffles the sweep up to there |
+//! | [`set_position`](Reader::set_position) | to the first sequence at or after a position | from there on | shuffles the sweep up to there; a keyed order is entered at a known index |
 //! | [`change_partition`](Reader::change_partition) | its count; or to the end, if the partition has no data | | none |
 //! | [`read_minibatch`](Reader::read_minibatch) | as `read`; with a pool, to its next minibatch | as `read` | as `read`, once for a pool; twice with `only_full` |
 //! | [`set_count`](Reader::set_count), [`set_batch`](Reader::set_batch) | its count | | none |
@@ -310,16 +310,24 @@ impl Reader {
         }
     }
 
-    /// Go to the first sequence that starts at or after `position`.
+    /// Go to the first sequence that starts at or after `position`. `known` is the number of sequences of the sweep
+    /// before it, if the caller knows that one starts there. A keyed order then needs no search. It searches all the
+    /// same if its window shows that the number is wrong.
     ///
     /// # Errors
     /// `pause` asked the work to stop; the reader is as it was.
-    pub fn set_position(&mut self, table: Table, position: u64, pause: &mut Pause) -> Result<(), Stopped> {
+    pub fn set_position(
+        &mut self,
+        table: Table,
+        position: u64,
+        known: Option<u32>,
+        pause: &mut Pause,
+    ) -> Result<(), Stopped> {
         let samples = self.num_samples();
         let (sweep, offset) = (position / samples, position % samples);
         let cursor = match self.randomization {
             None => self.seek_in_order(table, sweep, offset),
-            Some(randomization) => self.seek_randomized(table, randomization, sweep, offset, pause)?,
+            Some(randomization) => self.seek_randomized(table, randomization, (sweep, offset), known, pause)?,
         };
         self.cursor = cursor;
         self.previous = cursor;
@@ -350,8 +358,8 @@ impl Reader {
         &mut self,
         table: Table,
         randomization: Randomization,
-        sweep: u64,
-        offset: u64,
+        (sweep, offset): (u64, u64),
+        known: Option<u32>,
         pause: &mut Pause,
     ) -> Result<Cursor, Stopped> {
         let num_sequences = self.num_sequences;
@@ -367,6 +375,9 @@ impl Reader {
                 let index = offset.div_ceil(length);
                 let rank = plan.rank_of(index as u32);
                 cursor = Cursor { position: start.saturating_add(index * length), index: index as u32, rank, ..cursor };
+            } else if let Some(index) = known.filter(|&index| plan.can_start(&self.chunk_samples, index, offset)) {
+                let position = start.saturating_add(offset);
+                return Ok(Cursor { position, index, rank: plan.rank_of(index), ..cursor });
             } else {
                 let own = self.cursor.position.saturating_sub(start);
                 let is_on_the_way = self.cursor.sweep == sweep && (before..=offset).contains(&own);
