@@ -25,6 +25,7 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.errors import CorpusError
+from cntkio.storage.shared import shared
 from cntkio.storage.spans import SlicedNumbers
 
 Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -177,12 +178,16 @@ class Keys:
         keys: list[Any] = self[:].tolist()
         return keys
 
+    def column(self) -> SlicedNumbers:
+        """Return numbers or words that determine the keys, in the type in which they are kept, of a range two."""
+        return np.array([self.first, len(self)], np.uint64) if self._column is None else self._column
+
     def stored(self) -> npt.NDArray[Any]:
-        """Return an array that determines the keys: in the type in which they are kept; of a range two numbers."""
+        """Return `column` as an array."""
         if self._column is None:
             return np.array([self.first, len(self)], np.uint64)
         if not isinstance(self._column, np.ndarray):
-            self._column = self._column[:]
+            self._column = shared(self._column[:])
         column: npt.NDArray[Any] = self._column
         return column
 
@@ -391,12 +396,12 @@ class SequenceTable:
         first, last = self.chunk_starts[chunk_id : chunk_id + 2].tolist()
         return first, last
 
-    def content(self) -> list[npt.NDArray[Any]]:
-        """Return arrays that determine the table, for checksums."""
+    def content(self) -> list[SlicedNumbers]:
+        """Return columns that determine the table, for checksums. Keys of an index cache are not read yet."""
         lengths = self.lengths
         if are_all_the_same(lengths) and len(lengths):  # a single length and their number determine all
             lengths = np.array([lengths[0], len(lengths)], np.uint64)
-        return [self.keys.stored(), lengths, self.chunk_starts]
+        return [self.keys.column(), lengths, self.chunk_starts]
 
 
 NO_SEQUENCES = SequenceTable(Keys.of([]), np.empty(0, np.uint8), np.zeros(1, np.int64))

@@ -29,7 +29,7 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening
 from cntkio.formats.table import NO_SEQUENCES, Column, Keys, SequenceTable, in_precision
-from cntkio.storage.spans import span_at
+from cntkio.storage.spans import SlicedNumbers, span_at
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
 
 _LARGEST_OFFSET = 2**32 - 1
@@ -299,11 +299,11 @@ class UserTimelineCorpus(Corpus):
     def _error(self, chunk_id: int, what: str) -> CorpusError:
         return CorpusError(f"{self.name}, chunk {chunk_id}: {what}")
 
-    def _digest(self, *arrays: npt.NDArray[Any]) -> str:
+    def _digest(self, *arrays: SlicedNumbers) -> str:
         digest = hashlib.blake2b(repr((self.streams, self.table.num_chunks)).encode(), digest_size=16)
         for array in arrays:
             # With the types, because arrays of different types may have the same bytes.
-            digest.update(array.dtype.str.encode() + np.ascontiguousarray(array).tobytes())
+            digest.update(array.dtype.str.encode() + np.ascontiguousarray(array[:]).tobytes())
         return digest.hexdigest()
 
 

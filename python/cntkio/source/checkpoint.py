@@ -20,7 +20,6 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError
@@ -35,6 +34,7 @@ from cntkio.timeline import AnyTimeline, Bookmark
 from cntkio.timeline.fields import is_same
 
 _VERSION = 1
+_SUMMED_AT_ONCE = 1 << 20  # numbers of a column, which may be in a file
 _NO_ORDER: Mapping[str, Any] = {"digest": "", "deserializers": []}
 
 
@@ -129,21 +129,19 @@ def _sizes(table: SequenceTable) -> dict[str, int]:
 
 def _digest(arrangement: Arrangement) -> str:
     """Return a checksum of everything in the tables that the order and the joins depend on."""
-    arrays = [*arrangement.table.content(), arrangement.chunk_starts, arrangement.flags, *(arrangement.partners or ())]
+    columns = [*arrangement.table.content(), arrangement.chunk_starts, arrangement.flags, *(arrangement.partners or ())]
     digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        if array is not None:
-            content = _content(array)
-            # The sizes separate the arrays: other arrays with the same bytes one after the other have another checksum.
-            digest.update(len(content).to_bytes(8, "little"))
-            digest.update(content)
+    for column in columns:
+        if column is None:
+            continue
+        if column.dtype.hasobject or column.dtype.kind == "T":  # strings of any length, which are stored elsewhere
+            texts = "\0".join(map(str, column[:].tolist())).encode("utf-8", "surrogatepass")
+            column = np.frombuffer(texts, np.uint8)
+        # The sizes separate the columns: others with the same bytes one after the other have another checksum.
+        digest.update((len(column) * column.dtype.itemsize).to_bytes(8, "little"))
+        for first in range(0, len(column), _SUMMED_AT_ONCE):
+            digest.update(np.ascontiguousarray(column[first : first + _SUMMED_AT_ONCE]).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
-    if array.dtype.hasobject or array.dtype.kind == "T":  # strings of any length, which are stored elsewhere
-        return "\0".join(map(str, array.tolist())).encode("utf-8", "surrogatepass")
-    return np.ascontiguousarray(array).view(np.uint8).data if array.nbytes else b""
 
 
 # --------------------------------------------------------------------------------------------------------------
