@@ -168,6 +168,29 @@ class _Rules:
             reader.leave_out(self.omissions.since, self.omissions.positions)
         return reader
 
+    def place_of(self, reader: TimelineReader, cursor: Cursor) -> tuple[int, int] | None:
+        """Return the place of a state: how many sequences of the sweep are before a cursor, and a checksum of that.
+
+        None: a restore finds it as fast without.
+        """
+        window, position = self.window, cursor.position
+        # A cursor in lanes, or at the end of a sweep, is before no sequence of this sweep.
+        is_inside = cursor.index > 0 and cursor.sweep == position // reader.num_samples
+        if window is None or window.order != "keyed" or not is_inside:
+            return None
+        # All but the lengths that decides which sequence starts there.
+        table = reader.num_samples, len(self.lengths), len(reader.chunk_starts)
+        facts = position, cursor.index, *table, window.size, window.unit, self.make.keywords["seed"]
+        check_sum = hashlib.blake2b(" ".join(map(str, facts)).encode(), digest_size=6).digest()
+        return cursor.index, int.from_bytes(check_sum, "little")
+
+    def known_index(self, reader: TimelineReader, position: int, place: tuple[int, int] | None) -> int | None:
+        """Return how many sequences are before a position, if it has this place; of any other it alone is believed."""
+        if place is None or not place[0] < len(self.lengths):
+            return None
+        cursor = Cursor(position, sweep=position // reader.num_samples, index=place[0])
+        return place[0] if self.place_of(reader, cursor) == place else None
+
     def lanes(self, reader: TimelineReader, size: Size, partition: GlobalPartition, end: int) -> LaneReads:
         """Return the mode of reading in lanes."""
         check_deal(partition, size, is_randomized=self.is_randomized, is_truncated=self.is_truncated)
@@ -504,26 +527,18 @@ class Timeline:
         """Return whether the data end at a bookmark of this timeline."""
         return bookmark.cursor.position >= bookmark.course.end and not any(bookmark.slots)
 
-    def go_to(self, position: int) -> None:
+    def go_to(self, position: int, place: tuple[int, int] | None = None) -> None:
         """Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
 
-        It costs as much as computing the order of the sweep up to there.
+        It costs as much as computing the order of the sweep up to there, but with the `place` of a state nothing.
 
         Raises:
             CheckpointError: `position` is not in ``0 .. 2**64 - 1``.
         """
         if not 0 <= position <= LARGEST_WORD:
             raise CheckpointError(f"position {position} is outside 0..2^64 - 1", saved=position)
-        self._go_to(position)
-
-    def _go_to(self, position: int, place: tuple[int, int] | None = None) -> None:
-        """Go to a position, without a search if it has this place."""
         self._leave_ahead()
-        known, window = None, self._rules.window
-        # Of a place with another checksum, such as one of another order, only the position is believed.
-        if place is not None and window is not None and place[1] == self._sum_of_place(window, position, place[0]):
-            known = place[0] if place[0] < self.num_sequences else None
-        self._reader.set_position(position, known)
+        self._reader.set_position(position, self._rules.known_index(self._reader, position, place))
         self._settings = self._turns = None
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
@@ -542,13 +557,13 @@ class Timeline:
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
 
         Returns:
-            ``position``; in a keyed order ``place`` (sequences of the sweep before it, and a checksum: a restore needs
-            no search); and after a first read ``minibatch_size`` (of a budget: its fields), ``partition`` (index and
-            count), ``count`` (in order: the running count of sequences), ``slots`` (truncated: for each slot a list of
-            sequence, first sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if
-            further slots are empty), and ``batch`` (in a pool: minibatches delivered). Global partitions have in place
-            of ``partition``: ``global`` (worker, number of workers, reads of other workers before the next) and, with
-            ``deal="minibatch"``, ``rounds`` (number of partitions, remainder).
+            ``position``; in a keyed order ``place`` (sequences of the sweep before it, a checksum); and after a first
+            read ``minibatch_size`` (of a budget: its fields), ``partition`` (index and count), ``count`` (in order: the
+            running count of sequences), ``slots`` (truncated: for each slot a list of sequence, first sample not
+            delivered, and whether its read met the end of a sweep), ``num_slots`` (if further slots are empty), and
+            ``batch`` (in a pool: minibatches delivered). Global partitions have in place of ``partition``: ``global``
+            (worker, number of workers, reads of other workers before the next) and, with ``deal="minibatch"``,
+            ``rounds`` (number of partitions, remainder).
 
         Example:
             >>> timeline = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)
@@ -564,27 +579,12 @@ class Timeline:
         """
         settings, cursor, slots, rounds_to_pass, _ = bookmark or self.bookmark()
         count = None if self._rules.is_randomized else cursor.count
-        state = State(cursor.position, settings, count, None, rounds_to_pass, 0, cursor.batch, self._place_at(cursor))
-        if not self._rules.is_truncated:
-            return state.to_json()
+        place = self._rules.place_of(self._reader, cursor)
+        own_slots = slots if self._rules.is_truncated else None
         # Of empty slots at the end, the reader keeps only the number.
-        num_rows = 0 if settings is None else num_slots(*settings, self._course.steps(settings[0]))
-        return state._replace(slots=slots, num_slots=num_rows).to_json()
-
-    def _place_at(self, cursor: Cursor) -> tuple[int, int] | None:
-        """Return the place of a cursor for a state; None: a restore finds it as fast without."""
-        window, position = self._rules.window, cursor.position
-        # A cursor in lanes, or at the end of a sweep, belongs to no sequence of this sweep.
-        is_inside = cursor.index > 0 and cursor.sweep == position // self.num_samples
-        if window is None or window.order != "keyed" or not is_inside:
-            return None
-        return cursor.index, self._sum_of_place(window, position, cursor.index)
-
-    def _sum_of_place(self, window: Window, position: int, index: int) -> int:
-        """Return a checksum of a place, and of all but the lengths that decides which sequence starts there."""
-        facts = position, index, self.num_samples, self.num_sequences, self.num_chunks
-        text = " ".join(map(str, (*facts, window.size, window.unit, self._rules.make.keywords["seed"])))
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "little")
+        num_rows = num_slots(*settings, self._course.steps(settings[0])) if settings and own_slots is not None else 0
+        last = rounds_to_pass, num_rows, cursor.batch, place
+        return State(cursor.position, settings, count, own_slots, *last).to_json()
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         """Continue where a `state` was taken. A later read may ask for another size or partition.
@@ -595,8 +595,7 @@ class Timeline:
             CheckpointError: The state does not fit this timeline.
         """
         position, settings, count, slots, rounds_to_pass, saved_slots, batch, place = State.from_json(state)
-        slots = slots or []
-        check_slots(slots, self._rules.lengths)
+        check_slots(slots or [], self._rules.lengths)
         if num_rows is not None:
             self._course = self._course._replace(num_rows=num_rows)
         try:
@@ -604,7 +603,7 @@ class Timeline:
                 # Check the number before memory is allocated for the slots.
                 check_num_slots(saved_slots, num_slots(*settings, self._course.steps(settings[0])))
             num_lanes = 0 if settings is None else settings[1].num_lanes
-            self._go_to(position // self.num_samples * self.num_samples if num_lanes else position, place)
+            self.go_to(position // self.num_samples * self.num_samples if num_lanes else position, place)
             if position >= self.end and self._rules.is_randomized:
                 # A partition without chunks is at the end, and a sequence need not start there.
                 self._reader.rewind(Cursor(position, sweep=LARGEST_WORD))
@@ -619,7 +618,7 @@ class Timeline:
         if settings is not None and not self._rules.is_randomized:
             self._reader.set_count(count or 0)
         if settings is not None and self._rules.is_truncated:
-            self._reader.restore_pending(slots)
+            self._reader.restore_pending(slots or [])
 
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
         """Return the chunks from which the next sequences can come, after those whose sequences slots continue.
