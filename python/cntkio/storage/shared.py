@@ -1,4 +1,4 @@
-"""Columns in memory that the processes of a machine share. (docs/performance.md, "Memory")
+"""Columns in memory that the processes of a machine share. (docs/performance.md, "Memory, index, start")
 
 ::
 
