@@ -15,9 +15,7 @@ whatever pyarrow raises.
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
-import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +29,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OpenedFile
 from cntkio.formats.detect import KINDS, other_in
 from cntkio.formats.report import EMPTY_FILE
+from cntkio.storage.compressed import StoredReader
 from cntkio.storage.index_cache import CacheWriter, IndexCache
 from cntkio.storage.names import is_remote
 from cntkio.storage.open_input import open_stored
@@ -69,28 +68,6 @@ class Access(NamedTuple):
 
 
 OPENED_AS_IT_IS = Access()
-
-
-class StoredReader(io.RawIOBase):
-    """A stored file for pyarrow. Each reader has a position of its own."""
-
-    def __init__(self, stored: TextInput) -> None:
-        self._stored, self._at = stored, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stored.read(self._at, self._stored.size - self._at if size < 0 else size)
-        self._at += len(data)
-        return data
 
 
 @contextlib.contextmanager

@@ -457,7 +457,7 @@ def packing_of(stored: TextInput) -> FileCompression | None:
 
 def unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generator[bytes]:
     """Yield the content of a file that is compressed with bzip2 or xz, in pieces of at most `size` bytes."""
-    file = _OPENERS[packing](io.BufferedReader(_Stored(stored), 1 << 20))
+    file = _OPENERS[packing](io.BufferedReader(StoredReader(stored), 1 << 20))
     try:
         while piece := file.read(size):
             yield piece
@@ -468,16 +468,28 @@ def unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generato
         raise FormatError(f"the {packing} data are damaged: {error}; {MEND_DATA}", path=stored.path) from None
 
 
-class _Stored(io.RawIOBase):
-    """The bytes of a file as it is stored, as a Python file object."""
+class StoredReader(io.RawIOBase):
+    """The bytes of a file as it is stored, as a Python file object. Each reader has a position of its own."""
 
     def __init__(self, stored: TextInput) -> None:
-        self._stored, self._position = stored, 0
+        self._stored, self._at = stored, 0
 
     def readable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stored.read(self._at, self._stored.size - self._at if size < 0 else size)
+        self._at += len(data)
+        return data
+
     def readinto(self, buffer: Any) -> int:
-        count = self._stored.read_into(np.frombuffer(buffer, np.uint8), self._position)
-        self._position += count
+        count = self._stored.read_into(np.frombuffer(buffer, np.uint8), self._at)
+        self._at += count
         return count
