@@ -6,6 +6,7 @@ time, so that a failure belongs to the change; `make test-all` searches other an
 cases, each of which takes seconds, of what another test finds as well.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set(items).difference(kept)
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of cycles leave out the objects of modules and collected tests, which live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ pytestmark = pytest.mark.usefixtures("current_folder")
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """Only references decide what is freed."""
+    """Only references decide what is freed. The collector knows only objects that are made from now on."""
     gc.collect()
+    gc.freeze()
     gc.disable()
     yield
     gc.enable()
