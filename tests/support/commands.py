@@ -4,10 +4,11 @@ Each call is a fork of a server that has imported the package. A small program n
 the folder, the environment and its standard streams, so that shells find and run it like the installed command.
 """
 
+import ast
 import atexit
 import contextlib
 import functools
-import json
+import gc
 import os
 import runpy
 import select
@@ -18,14 +19,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+# Imports only what Python has imported, and the C module below `socket`, because `json` and `socket` take longer than the rest.
 _CLIENT = """#!{python} -IS
-import json, os, socket, sys
-server = socket.socket(socket.AF_UNIX)
+import _socket, os, sys
+server = _socket.socket(_socket.AF_UNIX)
 server.connect({address!r})
-call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
-socket.send_fds(server, [call.encode()], [0, 1, 2])
-server.shutdown(socket.SHUT_WR)
-sys.exit(int(server.recv(9)))
+call = repr([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+sent = server.sendmsg([call], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+server.sendall(call[sent:])
+server.shutdown(_socket.SHUT_WR)
+sys.exit(int(server.recv(9) or 1))
 """
 
 
@@ -56,8 +60,11 @@ def _server() -> Path:
     return folder
 
 
-def _accept_calls(address: str) -> None:
-    """Return in a fork for each call, with its arguments, folder, environment and streams; exit with standard input."""
+def _accept_calls(address: str) -> socket.socket:
+    """Return in a fork for each call, with its arguments, folder, environment and streams; exit with standard input.
+
+    The result expects the exit status as text. If it is closed without one, the status is 1.
+    """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(16)
@@ -65,33 +72,31 @@ def _accept_calls(address: str) -> None:
     while listener in select.select([listener, 0], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork() == 0:
-            call, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
-            while more := connection.recv(1 << 20):
-                call += more
-            command = os.fork()
-            if command == 0:
-                break
-            connection.send(b"%d" % (os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]) % 256))
-            os._exit(0)
+            break
         connection.close()
         while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
             pass
     else:
         sys.exit()
+    call, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
+    while more := connection.recv(1 << 20):
+        call += more
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     listener.close()
-    sys.argv[1:], folder, variables = json.loads(call)
+    sys.argv[1:], folder, variables = ast.literal_eval(call.decode())
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)
+    return connection
 
 
 if __name__ == "__main__":
     import cntkio.cli
 
     assert cntkio.cli.main
-    _accept_calls(sys.argv[1])
+    gc.freeze()  # forks leave these objects in the memory that they share
+    connection = _accept_calls(sys.argv[1])
     try:
         runpy.run_module("cntkio", run_name="__main__", alter_sys=True)
     except SystemExit as end:
@@ -100,4 +105,5 @@ if __name__ == "__main__":
         # The end of an interpreter takes a tenth of a second in a fork, because it changes all memory.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(end.code)
+        connection.send(b"%d" % (end.code % 256))
+        os._exit(0)
