@@ -31,13 +31,15 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "cntkio needs Python 3.11 or newer: make PYTHON=..."'
 	$(PYTHON) -m venv $(VENV)
 
+# pip would compile all modules of a package. Python compiles and keeps those that are imported: a small part.
+PIP_INSTALL := $(BIN)/python -m pip install -q --no-compile
 $(VENV)/.tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
+	$(PIP_INSTALL) "maturin>=1.12,<2" "numpy>=2"
 	touch $@
 
 # Groups need a newer pip than some versions of Python bring. Only one pip at a time may change the environment, so each group
 # waits for the one before, also under `make -j`.
-INSTALL := $(BIN)/python -m pip install -q "pip>=25.1" && $(BIN)/python -m pip install -q
+INSTALL := $(PIP_INSTALL) "pip>=25.1" && $(PIP_INSTALL)
 
 $(VENV)/.test-tools: pyproject.toml $(VENV)/.tools
 	$(INSTALL) --group test
