@@ -30,21 +30,21 @@ def run(folder: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
-def test_every_format_and_mode_survives_a_limit_of_memory(tmp_path: Path) -> None:
-    assert len(run(tmp_path, str(step(31)))) > 10
+def test_every_format_and_mode_survives_a_limit_of_memory(module_folder: Path) -> None:
+    assert len(run(module_folder, str(step(31)))) > 10
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
-def test_requests_beyond_all_memory_are_memory_errors_with_numbers(tmp_path: Path) -> None:
-    ended = [line.split(": ", 1)[1] for line in run(tmp_path, str(step(4)), *REQUESTS)]
+def test_requests_beyond_all_memory_are_memory_errors_with_numbers(module_folder: Path) -> None:
+    ended = [line.split(": ", 1)[1] for line in run(module_folder, str(step(4)), *REQUESTS)]
     assert len(ended) > len(REQUESTS)
     assert all(re.match(r"MemoryError: .*\d|MemoryError: $|OSError", line) for line in ended)
     assert any(re.match(r"MemoryError: .*\d", line) for line in ended)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
-def test_long_lines_and_endless_minibatches_are_data_or_memory_errors(tmp_path: Path) -> None:
-    ended = dict(line.split(": ", 1) for line in run(tmp_path, str(step(3)), *LONG_LINES, *UNBOUNDED))
+def test_long_lines_and_endless_minibatches_are_data_or_memory_errors(module_folder: Path) -> None:
+    ended = dict(line.split(": ", 1) for line in run(module_folder, str(step(3)), *LONG_LINES, *UNBOUNDED))
     of_lines = {ending.split(":")[0] for case, ending in ended.items() if case.startswith("a long line")}
     assert of_lines == {"data", "MemoryError"}
     endless = [ending for case, ending in ended.items() if not case.startswith("a long line")]

@@ -100,7 +100,13 @@ def send_values(source: MinibatchSource, connection: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "pack"), [("fork", "plain"), ("fork", "zstd"), ("spawn", "gzip"), ("forkserver", "plain")]
+    ("way", "pack"),
+    [
+        ("fork", "plain"),
+        ("fork", "zstd"),
+        ("spawn", "gzip"),
+        pytest.param("forkserver", "plain", marks=pytest.mark.thorough),
+    ],
 )
 def test_processes_read_after_the_parent_has_read(way: str, pack: str, server: RangeServer, tmp_path: Path) -> None:
     source = source_of(put(server, pack), tmp_path / "cache")

@@ -21,16 +21,19 @@ TEXTS = {
     "a blank line below each line": b"|x 1 2\n\n",
     "two comments below each line": b"|x 1 2\n|# c1\n|# c2\n",
     "ids": b"%d |x 1 2\n",
+    "ids in disorder": b"%d |x 1 2\n",
     "sequences that are left out": b"%d |x 1 2\n%d |x 1 2\n%d |y 1\n",
 }
 
 
-def write(path: Path, lines: bytes) -> None:
-    """Write the lines again and again; their ids have gaps."""
+def write(path: Path, kind: str) -> None:
+    """Write the lines of a kind again and again; their ids have gaps."""
+    lines = TEXTS[kind]
     at_once = 4 * 3 * 1000
     text, num_ids = lines * (at_once // lines.count(b"\n")), lines.count(b"%d") * (at_once // lines.count(b"\n"))
     with path.open("wb") as file:
-        for number in range(NUM_LINES // at_once):
+        parts = range(NUM_LINES // at_once)
+        for number in reversed(parts) if kind == "ids in disorder" else parts:
             ids = tuple(range(2 * number * num_ids, 2 * (number + 1) * num_ids, 2))
             file.write(text % ids)
 
@@ -58,7 +61,7 @@ def bytes_of_a_sequence(names: Path, streams: StreamDefs) -> float:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of the memory since a moment")
 @pytest.mark.parametrize("kind", TEXTS)
 def test_an_index_takes_ten_bytes_of_memory_a_sequence(kind: str, tmp_path: Path) -> None:
-    write(tmp_path / "a.ctf", TEXTS[kind])
+    write(tmp_path / "a.ctf", kind)
     streams = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=kind == "sequences that are left out"))
     assert bytes_of_a_sequence(tmp_path / "a.ctf", streams) <= 10
 

@@ -483,8 +483,10 @@ def test_a_closed_source_leaves_only_the_threads_of_the_pools(tmp_path: Path) ->
     assert int(left.stdout) <= 4  # the main thread, two that parse, one that helps to pack
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("reads_before", [0, 2])
+@pytest.mark.parametrize(
+    ("reads_before", "method"),
+    [(0, "fork"), (2, "fork"), (2, "spawn"), pytest.param(0, "spawn", marks=pytest.mark.thorough)],
+)
 def test_a_child_process_continues_independently(path: Path, method: str, reads_before: int) -> None:
     with source_of(path, max_sweeps=2) as source:
         for _ in range(reads_before):

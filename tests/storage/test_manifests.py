@@ -35,7 +35,7 @@ from support.damaged_caches import HOSTILE, mutated, paths_in, replaced
 from support.range_server import RangeServer, range_server
 from support.rounds import rounds, step
 
-COUNT = rounds(200)
+COUNT = rounds(100)
 X = StreamDefs(x=StreamDef(field="x", shape=2))
 
 

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from support.builders import peak_memory
 from support.damage import damaged
-from support.rounds import rounds
+from support.rounds import rounds, step
 
 NAMES = ["sil", "aa", "b"]
 
@@ -377,7 +377,8 @@ def test_every_prefix_and_every_flipped_bit_is_data_or_a_located_error(
     data = Path(name).read_bytes()
     assert reader()
     outcomes = set()
-    for bad in damaged(data):
+    # In `make test` one of the two readings tries each damage.
+    for bad in [*damaged(data)][compatible % step(2) :: step(2)]:
         Path(name).write_bytes(bad)
         try:
             reader()
