@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of cycles leave out the objects of modules and collected tests, which live as long as the process."""
+    """Let the collector of cycles leave out modules and collected tests, which live as long as the process."""
     gc.collect()
     gc.freeze()
 

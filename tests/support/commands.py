@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-# Imports only what Python has imported, and the C module below `socket`, because `json` and `socket` take longer than the rest.
+# Imports only what Python has imported, and the C module below `socket`: `json` and `socket` take longer than the rest.
 _CLIENT = """#!{python} -IS
 import _socket, os, sys
 server = _socket.socket(_socket.AF_UNIX)
