@@ -102,8 +102,9 @@ if sys.platform == "linux":
                 old.unlink(missing_ok=True)
         number = os.memfd_create("cntkio", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            with os.fdopen(number, "wb", closefd=False) as file:
-                file.write(content.data)
+            num_written = 0
+            while num_written < len(content):
+                num_written += os.write(number, content[num_written:].data)
             fcntl.fcntl(number, fcntl.F_ADD_SEALS, _SEALS)
             # Linux before 6.7 maps sealed memory only if it is opened to read it.
             with Path(f"/proc/self/fd/{number}").open("rb") as sealed:
