@@ -16,7 +16,6 @@ import hashlib
 import mmap
 import os
 import stat
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,15 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.storage.progress import logger
+
+try:
+    import fcntl
+except ImportError:
+    _SEALS = 0
+else:
+    # Only Linux has them.
+    _NAMES = ("F_SEAL_WRITE", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
+    _SEALS = sum(getattr(fcntl, name, 0) for name in _NAMES) if hasattr(os, "memfd_create") else 0
 
 LEAST_SHARED = 1 << 20
 """Smaller columns take less memory than the search for another process takes time."""
@@ -46,7 +54,7 @@ def shared(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         array([3, 1, 2])
     """
     is_large = column.nbytes >= LEAST_SHARED and column.strides != (0,)
-    if sys.platform != "linux" or not is_large or column.dtype.kind not in _KINDS:
+    if not _SEALS or not is_large or column.dtype.kind not in _KINDS:
         return column
     content = np.ascontiguousarray(column).view(np.uint8)
     sums = _core.check_sums(content, num_threads())
@@ -71,56 +79,54 @@ def _folder() -> Path:
     return folder
 
 
-if sys.platform == "linux":
-    import fcntl
-
-    _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-
-    def _found(link: Path, sums: npt.NDArray[np.uint64], size: int) -> mmap.mmap | None:
-        """Return a map of the memory of another process to which a link leads; None: it has ended."""
-        try:
-            # After the end of the process, another file may have its place.
-            if not stat.S_ISREG(link.stat().st_mode):
-                return None
-            descriptor = os.open(link, _READ)
-        except OSError:
+def _found(link: Path, sums: npt.NDArray[np.uint64], size: int) -> mmap.mmap | None:
+    """Return a map of the memory of another process to which a link leads; None: it has ended."""
+    try:
+        # After the end of the process, another file may have its place.
+        if not stat.S_ISREG(link.stat().st_mode):
             return None
-        with os.fdopen(descriptor, "rb") as file, contextlib.suppress(OSError):
-            # Files that have no seals raise an error.
-            are_sealed = fcntl.fcntl(file, fcntl.F_GET_SEALS) & _SEALS == _SEALS
-            if are_sealed and os.fstat(file.fileno()).st_size == size:
-                mapped = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
-                found = _core.check_sums(np.frombuffer(mapped, np.uint8), num_threads())
-                return mapped if np.array_equal(found, sums) else None
+        descriptor = os.open(link, _READ)
+    except OSError:
         return None
+    with os.fdopen(descriptor, "rb") as file, contextlib.suppress(OSError):
+        # Files that have no seals raise an error.
+        are_sealed = fcntl.fcntl(file, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+        if are_sealed and os.fstat(file.fileno()).st_size == size:
+            mapped = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+            found = _core.check_sums(np.frombuffer(mapped, np.uint8), num_threads())
+            return mapped if np.array_equal(found, sums) else None
+    return None
 
-    def _made(link: Path, content: npt.NDArray[np.uint8]) -> mmap.mmap:
-        """Write bytes to new memory, and link it for other processes."""
-        for old in link.parent.iterdir():
-            # A link of a process that has ended.
-            if not old.exists():
-                old.unlink(missing_ok=True)
-        number = os.memfd_create("cntkio", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+def _made(link: Path, content: npt.NDArray[np.uint8]) -> mmap.mmap:
+    """Write bytes to new memory, and link it for other processes."""
+    for old in link.parent.iterdir():
         try:
-            num_written = 0
-            while num_written < len(content):
-                num_written += os.write(number, content[num_written:].data)
-            fcntl.fcntl(number, fcntl.F_ADD_SEALS, _SEALS)
-            # Linux before 6.7 maps sealed memory only if it is opened to read it.
-            with Path(f"/proc/self/fd/{number}").open("rb") as sealed:
-                mapped = mmap.mmap(sealed.fileno(), len(content), prot=mmap.PROT_READ)
-        except BaseException:
-            os.close(number)
-            raise
-        # Other processes open the memory by this number, as long as the map is in use.
-        weakref.finalize(mapped, _close, number, os.fstat(number).st_ino)
-        new = link.with_name(f"{link.name}.{os.getpid()}.{number}")
-        new.symlink_to(f"/proc/{os.getpid()}/fd/{number}")
-        new.replace(link)
-        return mapped
+            old.stat()
+        except OSError:  # the process has ended
+            old.unlink(missing_ok=True)
+    number = os.memfd_create("cntkio", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        num_written = 0
+        while num_written < len(content):
+            num_written += os.write(number, content[num_written:].data)
+        fcntl.fcntl(number, fcntl.F_ADD_SEALS, _SEALS)
+        # Linux before 6.7 maps sealed memory only if it is opened to read it.
+        with Path(f"/proc/self/fd/{number}").open("rb") as sealed:
+            mapped = mmap.mmap(sealed.fileno(), len(content), prot=mmap.PROT_READ)
+    except BaseException:
+        os.close(number)
+        raise
+    # Other processes open the memory by this number, as long as the map is in use.
+    weakref.finalize(mapped, _close, number, os.fstat(number).st_ino)
+    new = link.with_name(f"{link.name}.{os.getpid()}.{number}")
+    new.symlink_to(f"/proc/{os.getpid()}/fd/{number}")
+    new.replace(link)
+    return mapped
 
-    def _close(number: int, inode: int) -> None:
-        """Close a descriptor, unless others have closed it, and another file may have its number."""
-        with contextlib.suppress(OSError):
-            if os.fstat(number).st_ino == inode:
-                os.close(number)
+
+def _close(number: int, inode: int) -> None:
+    """Close a descriptor, unless others have closed it, and another file may have its number."""
+    with contextlib.suppress(OSError):
+        if os.fstat(number).st_ino == inode:
+            os.close(number)
