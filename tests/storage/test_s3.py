@@ -1,15 +1,21 @@
 """A corpus in a store that speaks S3: a server of moto on this machine, which the test starts and stops."""
 
 import gzip
+import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
 from cntkio.cli import main
 from cntkio.storage.stores import stored_object
+from support.counting_relay import counting_relays
 from support.s3_server import s3_server
 
 pytest.importorskip("moto", reason="moto, which has a server of S3, is not installed (pip install --group s3)")
@@ -101,3 +107,38 @@ def test_the_command_indexes_and_reads_compressed_objects_in_s3(
     assert len(store.glob("packed/*.index")) == 4
     assert main(["bench", "--json", "--cache", str(tmp_path / "cache"), pattern]) == 0
     assert '"sequences": 200' in capsys.readouterr().out
+
+
+RANKS, CHUNK, WINDOW = 4, 32 << 10, 16
+PROGRAM = Path(__file__).with_name("s3_rank_program.py")
+
+
+@pytest.mark.slow
+def test_with_lanes_each_rank_of_a_job_fetches_its_part(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "indexes"))
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setitem(fsspec_conf, "s3", {"endpoint_url": endpoint})
+    store, choose = s3fs.S3FileSystem(**KEYS, endpoint_url=endpoint), random.Random(1)
+    text = "".join(f"{key} |x {choose.random():.6f} 1\n" * choose.randrange(1, 40) for key in range(10_000)).encode()
+    store.mkdir("job")
+    store.pipe_file("job/a.ctf", text)
+    assert main(["index", "-q", "--chunk-size", str(CHUNK), "s3://job/a.ctf"]) == 0
+    (index,) = store.glob("job/*.index")
+    setting = [str(number) for number in (RANKS, CHUNK, WINDOW)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with counting_relays(int(endpoint.rpartition(":")[2]), RANKS) as relays, ExitStack() as stack:
+        commands = [[sys.executable, PROGRAM, relay.url, str(rank), *setting] for rank, relay in enumerate(relays)]
+        ranks: list[Any] = [stack.enter_context(subprocess.Popen(command, **pipes)) for command in commands]  # type: ignore[call-overload]
+        assert [rank.stdout.readline() for rank in ranks] == ["open\n"] * RANKS
+        of_opening = [relay.num_bytes for relay in relays]
+        steps = [json.loads(rank.communicate("\n")[0]) for rank in ranks]
+        shares = [(relay.num_bytes - before) / len(text) for relay, before in zip(relays, of_opening, strict=True)]
+    print(f"opening: {max(of_opening):,} bytes; of the text: {', '.join(f'{share:.3f}' for share in shares)}")
+    assert len({len(of_rank) for of_rank in steps}) == 1
+    assert sorted(key for of_rank in steps for step in of_rank for key in step) == list(range(10_000))
+    assert max(of_opening) <= store.size(index) + (64 << 10) + CHUNK
+    assert max(shares) <= 1.1 / RANKS + WINDOW * CHUNK / len(text)
