@@ -244,6 +244,8 @@ def _add_index(verb: _Verb) -> None:
     _add_corpora(option)
     meaning = "write the caches of files in a store into this object, for Remote(manifest=URL)"
     option("--manifest", metavar="URL", help=meaning)
+    option("--part", metavar="K/N", type=_part, help="index only part K of N of a large text, beside other processes")
+    option("--join", metavar="N", type=_positive, help="join the N parts that --part has made into the index")
 
 
 def _add_bench(verb: _Verb) -> None:
@@ -448,6 +450,14 @@ def _whole(text: str, kind: str = "whole number", least: int = 0) -> int:
 
 
 _positive = partial(_whole, kind="positive whole number", least=1)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Read one `--part K/N`."""
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ArgumentTypeError(f"'{text}' is not K/N, such as 2/8")
+    return int(number), int(count)
 
 
 def _limit(text: str, least: int = 0) -> int | dict[int, int]:

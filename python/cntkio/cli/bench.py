@@ -31,6 +31,7 @@ from cntkio.config.reading import Attempt, attempts, readers_asked_for
 from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
+from cntkio.formats.ctf import PartOfText, index_part, join_parts
 from cntkio.formats.mlf import Labels
 from cntkio.storage.index_cache import LEAST_CACHED, CacheFiles
 from cntkio.storage.manifest import NewManifest
@@ -101,8 +102,12 @@ def index(options: Namespace) -> int:
     The cache of a file in a store is written next to the file, or with all others into a manifest. A manifest has the
     bytes that the opening reads of files without an index cache.
     """
+    if options.part is not None and (options.join is not None or options.manifest is not None):
+        raise ConfigError("--part makes one part of an index; leave out --join and --manifest", key="part")
     manifest = None if options.manifest is None else NewManifest(options.manifest)
     with inputs_of(options) as files:
+        if options.part is not None or options.join is not None:
+            return _index_in_parts(options, files)
         if manifest is not None:
             for file in (file for file in files if file.kind.cache and not file.kind.is_noted):
                 applies = "texts, tables, binary corpora, and lists and labels of HTK"
@@ -129,7 +134,8 @@ def _index(options: Namespace, file: Input, manifest: NewManifest | None) -> int
     for _ in range(2):
         took, tables, start = 0.0, [], time.perf_counter()
         # A configuration may have several readers.
-        for one in described(options, file, cache_index=True):
+        # Guessed streams serve for an index, and after a join nobody wants a pass over the text.
+        for one in described(options, file, cache_index=True, guesses_streams=options.join is not None):
             with one.opened() as corpora:
                 took += time.perf_counter() - start
                 tables += [corpus.table for corpus in corpora]
@@ -150,6 +156,26 @@ def _index(options: Namespace, file: Input, manifest: NewManifest | None) -> int
     facts.show(as_json=options.json)
     # Without a cache the verb has failed. Small texts need none, because making their index is as quick.
     return BAD_DATA if not file.kind.cache and cache is None and state_of_cache != _ALL_SMALL else FINE
+
+
+def _index_in_parts(options: Namespace, files: Sequence[Input]) -> int:
+    """Make a part of the index of a text, or join the parts, and print the facts."""
+    for file in separated(options, files):
+        if file.kind.form != "ctf":
+            raise ConfigError(f"--part and --join apply only to texts of CNTK, not to {file.name}", key="part")
+        (one,) = described(options, file, cache_index=True, guesses_streams=True)
+        start, (deserializer,) = time.perf_counter(), one.deserializers
+        if options.part is None:
+            join_parts(deserializer, options.join)
+            _index(options, file, None)
+            continue
+        cache = index_part(deserializer, PartOfText(*options.part)).publish()
+        facts = file_facts(file)
+        facts.add("part", options.part, "{} of {}".format(*options.part))
+        facts.add("cache", cache)
+        facts.add("indexed in", seconds := time.perf_counter() - start, f"{1e3 * seconds:,.1f} ms")
+        facts.show(as_json=options.json)
+    return FINE
 
 
 _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB is made again just as quickly"

@@ -284,17 +284,38 @@ class TextInMemory:
         return self._part(begin, end - begin), begin
 
 
-def windows_of(text: ReadableText, first: int) -> Iterator[TextWindow]:
-    """Yield windows of a text, in order and without gaps, from the line at an offset to the end."""
+def windows_of(text: ReadableText, first: int, last: int | None = None) -> Iterator[TextWindow]:
+    """Yield windows of a text, in order and without gaps, from the line at an offset to the line at `last`, or the end.
+
+    Example:
+        >>> text = TextInMemory("a.ctf", np.frombuffer(b"|x 1\\n|x 2\\n", np.uint8))
+        >>> [(window.begin, window.end) for window in windows_of(text, 0, 5)]
+        [(0, 5)]
+    """
+    last = text.size if last is None else last
     if text.reach < sys.maxsize:
-        yield from windows_of_lines(text, first, text.reach)
+        yield from windows_of_lines(text, first, text.reach, last)
         return
-    for begin in range(first, text.size, WINDOW_OF_FILE):
-        yield TextWindow(text, first, begin, min(begin + WINDOW_OF_FILE, text.size))
+    for begin in range(first, last, WINDOW_OF_FILE):
+        yield TextWindow(text, first, begin, min(begin + WINDOW_OF_FILE, last))
 
 
-def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[TextWindow]:
+def line_from(text: ReadableText, offset: int) -> int:
+    """Return where the first line begins that begins at an offset or after it; the end of the text if none does."""
+    at = max(offset - 1, 0)
+    while block := text.read(at, _ROOM):
+        feed = block.find(b"\n")
+        if feed >= 0:
+            return at + feed + 1
+        at += len(block)
+    return text.size
+
+
+def windows_of_lines(text: ReadableText, first: int, size: int, last: int | None = None) -> Iterator[TextWindow]:
     """Yield windows in memory, each of about `size` bytes and of whole lines; the next window is read ahead.
+
+    Args:
+        last: Offset of a line, where the windows end; None: at the end of the text.
 
     Raises:
         EOFError: The text ends before its size.
@@ -303,20 +324,20 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Text
 
     def read(begin: int) -> Bytes:
         """Read up to `size` bytes, and leave room before them for the beginning of their first line."""
-        wanted = min(size, text.size - begin)
+        wanted = min(size, end - begin)
         buffer = np.empty(_ROOM + wanted, np.uint8)
         if text.read_into(buffer[_ROOM:], begin) < wanted:
             raise EOFError(f"{text.path}: ends before byte {begin + wanted}; expected {text.size} bytes")
         return buffer
 
-    begin = first
+    begin, end = first, text.size if last is None else last
     rest: list[Bytes] = []  # the beginning of a line whose end has not been read yet
     num_left = 0  # its bytes
     with Workers(1, "cntkio-windows") as workers:
         job = workers.do(read, first)
-        for offset in range(first, text.size, size):
+        for offset in range(first, end, size):
             buffer = job.result()
-            is_last = offset + size >= text.size
+            is_last = offset + size >= end
             if not is_last:
                 job = workers.do(read, offset + size)
             # The last line of a text may have no line feed.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
+import errno
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -57,8 +58,10 @@ from cntkio.formats.ctf.index import (
     FirstPass,
     IndexSettings,
     Notes,
+    PartOfText,
     StreamSchema,
     TextIndex,
+    joined_parts,
     kept_index,
     make_index,
 )
@@ -80,7 +83,7 @@ from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.storage.block_cache import require_room_in_cache
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.index_cache import LEAST_CACHED
+from cntkio.storage.index_cache import LEAST_CACHED, CacheFiles, Written
 from cntkio.storage.names import FileNames, is_remote
 from cntkio.storage.open_input import loads_at_once, one_file, open_input, presumed_sizes
 from cntkio.storage.progress import announced_together
@@ -314,6 +317,8 @@ class CTFFormat(Format):
         self.streams = tuple(infos)
         defining = next((info.stream_id for info in infos if info.defines_mb_size), None)
         self.defining = None if defining is None else self.schema[defining].alias
+        lines, size = self.options.skip_sequence_ids, self.options.chunk_size_in_bytes
+        self.index_settings = IndexSettings(lines, self.defining, size, self.opening.text_keys)
         opening, notes = self.opening, Notes(self.report.is_observed, self.report.asks_for(UNKNOWN_NAME))
         self.core_schema = _core.CTFSchema(
             self.schema, defining=defining, has_words=opening.text_keys, is_compact=opening.ahead.is_packed,
@@ -400,9 +405,7 @@ class CTFFormat(Format):
 
     def scan(self, file: TextInput, first_pass: FirstPass | None) -> TextIndex:
         """Make the index in a pass over the text, and parse the first chunks, if they are wanted."""
-        options, text_keys = self.options, self.opening.text_keys
-        settings = IndexSettings(options.skip_sequence_ids, self.defining, options.chunk_size_in_bytes, text_keys)
-        return make_index(file, settings, first_pass)
+        return make_index(file, self.index_settings, first_pass)
 
     # ------------------------------------------------------------------------------------------------------------- data
 
@@ -542,6 +545,50 @@ class CTFFormat(Format):
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout.places.first_bytes(sequences, index.table.chunk_starts)
         return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
+
+
+def index_part(options: CTFDeserializer, part: PartOfText) -> CacheFiles:
+    """Index a part of a text, and keep what is found in an index cache of its own.
+
+    Raises:
+        ConfigError: The options name several files, or a compressed one.
+        OSError, FormatError, CorpusError: As for `CTFDeserializer.open`, or no place for the cache can be written.
+    """
+    with _undivided(options) as (text, kept, settings):
+        return _kept(text, part.write(text, kept, settings))
+
+
+def join_parts(options: CTFDeserializer, count: int) -> CacheFiles:
+    """Join the parts of the index of a text, and write its index cache: the bytes that one pass would write.
+
+    Raises:
+        CorpusError: A part is missing, of another state of the text, or damaged.
+        ConfigError, OSError: As for `index_part`.
+    """
+    with _undivided(options) as (text, kept, settings):
+        return _kept(text, joined_parts(text, kept, settings, count))
+
+
+@contextlib.contextmanager
+def _undivided(options: CTFDeserializer) -> Iterator[tuple[TextInput, dict[str, Any], IndexSettings]]:
+    """Open the text of some options, and yield it with the settings of its index cache and of its index."""
+    paths = listed_files(options.filename, remote=options.remote)
+    if len(paths) > 1:
+        raise ConfigError(f"{options.label}: {len(paths)} files; expected one text to index in parts", key="part")
+    form = CTFFormat(options, OPENING, paths[0], are_several=False)
+    with closing(form.open(paths[0], None)) as file:
+        if file.storage.compression is not None:
+            what = (
+                f"{file.name}: is compressed with {file.storage.compression}, so its lines have no places of their own"
+            )
+            raise ConfigError(f"{what}; unpack it to index it in parts, or index it whole", key="part")
+        yield file.text, form.kept_as(), form.index_settings
+
+
+def _kept(text: TextInput, written: Written) -> CacheFiles:
+    if written.path is None:
+        raise OSError(errno.EACCES, f"The index cache cannot be written: {'; '.join(written.failures)}", text.path)
+    return CacheFiles(indexes=(written.path,), companions=text.storage.companions)
 
 
 def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import num_threads
-from cntkio.errors import FormatError
+from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf.findings import LONGEST_WORD, REMARKS, advice_at, byte_text
 from cntkio.formats.detect import other_in
@@ -48,6 +48,7 @@ from cntkio.storage.index_cache import (
     Remaking,
     StoredArrays,
     StoredColumn,
+    Written,
 )
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.spans import SlicedNumbers, span_at
@@ -57,6 +58,7 @@ from cntkio.storage.text_input import (
     TextInput,
     content_sum,
     explained,
+    line_from,
     long_line_error,
     map_lines,
     windows_of,
@@ -437,11 +439,14 @@ class Part(NamedTuple):
         return self._replace(lengths=lengths)
 
 
-def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass | None) -> TextIndex:
-    """Make the index in one pass over the text.
+def make_index(
+    file: TextInput, settings: IndexSettings, first_pass: FirstPass | None, found: Iterator[list[Part]] | None = None
+) -> TextIndex:
+    """Make the index in one pass over the text, or of what other passes have found.
 
     Args:
         first_pass: None: no chunk is parsed.
+        found: All parts, in order; None: they are found in a pass.
 
     Raises:
         OSError: The file cannot be read.
@@ -465,7 +470,10 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass |
                 chunks, end = _parse_ahead(file, first_pass, parts, end, settings.chunk_size_in_bytes, in_lines)
             passed(end - start.offset)
             if end < file.size:
-                _add_parts(file, end, settings, in_lines, parts)
+                for some in found or _scanned(file, end, settings, in_lines):
+                    parts += some
+                    if are_judged:
+                        leave_out_hollow(parts)
     # With the lines that are left out, because the keys of later lines and files count these lines, too.
     num_lines = start.num_lines + sum(part.num_lines for part in parts) if in_lines else None
     remarks = {}
@@ -510,8 +518,10 @@ def _error_at(file: TextInput, start: TextStart, what: str, advice: str = "", ki
 # -------------------------------------------------------------------------------------------------- finding sequences
 
 
-def _add_parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, parts: list[Part]) -> None:
-    """Find the sequences from an offset on, and add them to the parts before it."""
+def _scanned(
+    file: TextInput, first: int, settings: IndexSettings, in_lines: bool, last: int | None = None
+) -> Iterator[list[Part]]:
+    """Find the sequences from the line at an offset to the line at `last`, or to the end."""
 
     def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
         scans, (bad_id, long_line) = _core.ctf_index(area, in_lines, settings.defining, num_threads())
@@ -520,10 +530,7 @@ def _add_parts(file: TextInput, first: int, settings: IndexSettings, in_lines: b
             raise Locator(file).error(bad_id, what)
         return scans, long_line
 
-    for found in scanned_parts(file, first, scan, SHARE if in_lines else SHARE_WITH_IDS):
-        parts += found
-        if in_lines and settings.defining is None:
-            leave_out_hollow(parts)
+    return scanned_parts(file, first, scan, SHARE if in_lines else SHARE_WITH_IDS, last)
 
 
 def leave_out_hollow(parts: list[Part], end: int | None = None) -> None:
@@ -562,25 +569,27 @@ def scanned_parts(
     first: int,
     scan: Callable[[Area], tuple[list[_core.CTFScan], int | None]],
     share: int = SHARE,
+    last: int | None = None,
 ) -> Iterator[list[Part]]:
     """Find the sequences of a text, from an offset on, area by area, and add each to the pass that makes the index.
 
     Args:
         scan: Returns the sequences of an area, and the offset of a line that is too long, if there is one.
         share: Bytes that a thread takes at a time.
+        last: Offset of a line, where the pass ends; None: at the end of the text.
     """
     with explained(file):
-        for text, first_line, begin, end in windows_of(file, first):
+        for text, first_line, begin, end in windows_of(file, first, last):
             source = text.source(begin, end)
             # A few shares for each thread, since the slowest thread ends the call.
             step = max(AREA, 4 * num_threads() * share)
             for at in range(begin, end, step):
-                last = min(at + step, end)
-                scans, long_line = scan(Area(source, first_line, at, last, min(share, last - at)))
+                end_of_area = min(at + step, end)
+                scans, long_line = scan(Area(source, first_line, at, end_of_area, min(share, end_of_area - at)))
                 if long_line is not None:
                     raise long_line_error(file.path, long_line)
                 yield list(map(Part.of, scans))
-                passed(last - at)
+                passed(end_of_area - at)
 
 
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
@@ -874,3 +883,87 @@ def _from_cache(file: TextInput, arrays: StoredArrays, remake: Remaking) -> Text
     table, places = SequenceTable(keys, lengths, chunk_starts), Places(begins, ends, starts, sizes)
     caches = CacheFiles(indexes=(arrays.path,))
     return TextIndex(table, places, remarks, (), str(facts["content"]), num_lines, numbers, caches)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The index in parts: several processes each find the sequences of a part of a text, and one process joins them.
+
+
+class PartOfText(NamedTuple):
+    """The lines that begin in a part of a text; its cache is an index cache with the part as a setting.
+
+    Attributes:
+        number: Number of the part, from 1.
+        num_parts: Number of parts.
+    """
+
+    number: int
+    num_parts: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.num_parts}"
+
+    def cache(self, file: TextInput, kept: Mapping[str, Any]) -> IndexCache:
+        """Return the cache of the part. For `kept` see `kept_index`."""
+        return IndexCache(file, {**kept, "part": str(self)})
+
+    def write(self, file: TextInput, kept: Mapping[str, Any], settings: IndexSettings) -> Written:
+        """Find the sequences that begin in the part, and keep them as they are found. Raises as `make_index` does."""
+        cache, start = self.cache(file, kept), find_start(file)
+        size = file.size - start.offset
+        borders = (start.offset + size * number // self.num_parts for number in (self.number - 1, self.number))
+        begin, end = (border if border == start.offset else line_from(file, border) for border in borders)
+        with announced(_PASS, end - begin):
+            found = _scanned(file, begin, settings, _is_in_lines(file, start, settings), end) if begin < end else ()
+            parts = list(itertools.chain.from_iterable(found))
+        numbers = ((part.begin, len(part.starts), part.num_head_lines, len(part.hollow)) for part in parts)
+        keys: list[npt.NDArray[Any]] = [part.keys for part in parts if len(part.keys)] or [np.empty(0, np.uint32)]
+        arrays = {
+            "parts": np.array([*numbers], np.uint64).reshape(-1), "keys": np.concatenate(keys),
+            "starts": np.concatenate([_NO_HOLLOW, *(part.starts for part in parts)]),
+            "lengths": joined_lengths([part.lengths for part in parts]),
+            "hollow": np.concatenate([_NO_HOLLOW, *(part.hollow for part in parts)]),
+        }  # fmt: skip
+        return cache.write({}, arrays)
+
+
+def joined_parts(file: TextInput, kept: Mapping[str, Any], settings: IndexSettings, count: int) -> Written:
+    """Join the caches of the parts of a text, and write the index cache that a pass over the text would write.
+
+    Raises:
+        CorpusError: A part is missing, of another state of the text, or damaged.
+    """
+    cache, stored, missing = IndexCache(file, kept), list[StoredArrays](), list[str]()
+    for part in (PartOfText(number, count) for number in range(1, count + 1)):
+        of_part = part.cache(file, kept)
+        arrays = of_part.read(lambda arrays: arrays)
+        if arrays is None:
+            is_there = any(path.exists() for path in of_part.candidates())
+            missing.append(f"{part} {'is of another state of the text, or damaged' if is_there else 'is missing'}")
+        else:
+            stored.append(arrays)
+    if missing:
+        advice = f"make it with --part {missing[0].split()[0]} and the same options"
+        raise CorpusError(f"{file.path}: part {', part '.join(missing)}; {advice}")
+    try:
+        return cache.write(*_stored(make_index(file, settings, None, _parts_in(stored))))
+    except DamagedCacheError as problem:
+        raise CorpusError(f"{file.path}: a part of the index is damaged: {problem}; make it again") from None
+
+
+def _parts_in(stored: Sequence[StoredArrays]) -> Iterator[list[Part]]:
+    """Yield the parts in caches. Each is read alone, so that the memory of all is never taken twice."""
+    for arrays in stored:
+        numbers = arrays.read("parts").reshape(-1, 4).astype(np.int64)
+        num_keys, *counts = (arrays.place(name)[1] for name in ("keys", "starts", "lengths", "hollow"))
+        total, total_hollow = numbers[:, (1, 3)].sum(axis=0).tolist()
+        if counts != [total, total, total_hollow] or num_keys not in (0, total) or (numbers < 0).any():
+            raise DamagedCacheError("its arrays do not belong together")
+        first, first_hollow = 0, 0
+        for begin, length, num_head_lines, num_hollow in numbers.tolist():
+            own, own_hollow = (first, first + length), (first_hollow, first_hollow + num_hollow)
+            keys = arrays.read("keys", *own) if num_keys else np.empty(0, np.uint32)
+            lengths = compact_lengths(arrays.read("lengths", *own).astype(np.uint32))
+            starts, hollow = arrays.read("starts", *own), arrays.read("hollow", *own_hollow)
+            yield [Part(num_head_lines, keys, begin, starts, lengths, hollow, num_lines=length)]
+            first, first_hollow = own[1], own_hollow[1]
