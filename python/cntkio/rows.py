@@ -330,8 +330,9 @@ class SplitRows:
         if not isinstance(partition, GlobalPartition) or partition.rounds is not None:
             return partition, slice(None)
         if partition.lanes:
+            why = "each lane would leave another amount to the next rows, and a rank knows only its own lanes"
             advice = "use a Budget with rows, whose rows are packed in each lane"
-            raise ConfigError(f"rows that continue from minibatch to minibatch take no lanes: {advice}", key="lanes")
+            raise ConfigError(f"SplitRows take no lanes: {why}; {advice}", key="lanes")
         if partition.num_workers > 1 or self.rows < partition.count:
             expected = "expected a row for each partition, without workers"
             raise ConfigError(f"{partition} of {counted(self.rows, 'row')}: {expected}", key="partition")

@@ -314,6 +314,29 @@ def test_weights_make_the_files_one_mixture(between: Any, capsys: pytest.Capture
     assert compared["weights"] == {"0": [9, 1]} and compared["components"] == {"a.ctf": 216, "b.ctf": 24}
 
 
+def test_weights_and_lanes_are_planned_together(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("b.ctf").write_bytes(corpus_text(LENGTHS[:40]))
+    setting = [
+        "b.ctf",
+        "--minibatch-size",
+        "40",
+        "--weights",
+        "3,1",
+        "--ranks",
+        "2",
+        "--deal",
+        "global",
+        "--lanes",
+        "4",
+    ]
+    with mixture({"a.ctf": 3, "b.ctf": 1}) as reader:
+        steps = [reader.read(40, GlobalPartition(1, 2, lanes=4)) for _ in range(4)]
+    found = planned(*setting, "--rank", "1", "--step", "3", capsys=capsys, verb="explain")
+    assert [row["key"] for row in found["delivered"]] == steps[3].keys_of_sequences.tolist()
+    (figures,) = planned(*setting, capsys=capsys)["plans"]
+    assert (figures["lanes"], figures["components"]) == (4, {"a.ctf": 180, "b.ctf": 60})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

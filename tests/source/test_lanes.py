@@ -54,6 +54,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Make]:
             {"a": (MinibatchSource(text("x")), 2), "b": (MinibatchSource(binary), 1)}, stop="all"
         ),
         "sequences": lambda: SequenceMixture({"a": (text("x"), 2), "b": (binary, 1)}),
+        "endless": lambda: SequenceMixture({"a": (text("x"), 2), "b": (binary, 1)}, stop="forever"),
     }
 
 
@@ -69,7 +70,7 @@ def read_all(source: Any, size: Any, partition: GlobalPartition) -> list[list[An
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["text", "joined", "frames", "binary", "mixture"])
+@pytest.mark.parametrize("kind", ["text", "joined", "frames", "binary", "mixture", "sequences"])
 def test_every_kind_of_source_has_the_same_minibatches_on_any_ranks(
     kinds: dict[str, Make], kind: str, size: Any
 ) -> None:
@@ -79,7 +80,7 @@ def test_every_kind_of_source_has_the_same_minibatches_on_any_ranks(
     ranks = [read_all(kinds[kind](), size, GlobalPartition(rank, 3, lanes=8)) for rank in range(3)]
     assert [sum(step, []) for step in zip(*ranks, strict=True)] == whole
     assert len(set(map(len, ranks))) == 1
-    if kind != "mixture":
+    if kind not in ("mixture", "sequences"):
         assert sorted(sum(whole, [])) == sorted(2 * whole_keys(kinds[kind]()))
 
 
@@ -90,9 +91,10 @@ def whole_keys(source: MinibatchSource) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_plan_in_lanes_is_what_is_delivered(kinds: dict[str, Make], size: Any) -> None:
+@pytest.mark.parametrize("kind", ["text", "sequences"])
+def test_a_plan_in_lanes_is_what_is_delivered(kinds: dict[str, Make], kind: str, size: Any) -> None:
     partition = GlobalPartition(1, 2, lanes=8)
-    with kinds["text"]() as source:
+    with kinds[kind]() as source:
         plan = source.plan(size, partition)
         steps = plan.steps(1000)
         explained = plan.explain(5)
@@ -110,7 +112,7 @@ def test_a_plan_in_lanes_is_what_is_delivered(kinds: dict[str, Make], size: Any)
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["text", "joined", "mixture"])
+@pytest.mark.parametrize("kind", ["text", "joined", "mixture", "sequences"])
 def test_a_state_in_lanes_continues_on_any_number_of_ranks(kinds: dict[str, Make], kind: str, size: Any) -> None:
     whole = read_all(kinds[kind](), size, GlobalPartition(lanes=8))
     state, number = None, 0
@@ -141,11 +143,24 @@ def test_a_read_after_an_error_of_the_call_continues_in_lanes(kinds: dict[str, M
     assert found == whole
 
 
-def test_mixtures_of_sequences_and_split_rows_refuse_lanes(kinds: dict[str, Make]) -> None:
-    with kinds["sequences"]() as source, pytest.raises(ConfigError, match="nor lanes"):
-        source.read(17, GlobalPartition(lanes=8))
+def test_split_rows_refuse_lanes(kinds: dict[str, Make]) -> None:
     with kinds["text"]() as source, pytest.raises(ConfigError, match="take no lanes"):
         SplitRows(source, rows=2, length=8, partition=GlobalPartition(lanes=8))
+
+
+def test_new_weights_begin_with_the_next_block_of_lanes(kinds: dict[str, Make]) -> None:
+    partition = GlobalPartition(lanes=8)
+    with kinds["endless"]() as source:
+        source.read(2, partition)
+        source.set_weights({"a": 1, "b": 999})
+        state = source.state_dict()["timeline"]
+        assert state["weights"][1][0] == state["pool_end"] > state["position"] == 0
+        found = []
+        while source.state_dict()["timeline"]["position"] < state["pool_end"]:
+            found += source.read(2, partition).source_of_sequences.tolist()
+        assert 0.6 < found.count("a") / len(found) < 0.7
+        later = [source.read(2, partition).source_of_sequences.tolist() for _ in range(20)]
+        assert {*sum(later, [])} == {"b"}
 
 
 class Counting(CTFDeserializer):

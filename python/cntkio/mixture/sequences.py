@@ -93,9 +93,14 @@ class _MixedRecipe(Recipe):
         self.first_sequences_of_parts = dict(zip(self.part_options, self.first_sequences.tolist(), strict=False))
         return corpus
 
-    # All lengths are known, and chunks are loaded as a whole, so further arguments are not needed.
+    # All lengths are known, so no chunk is loaded for them.
     def timeline(
-        self, options: SourceOptions, corpora: Sequence[Corpus], arrangement: Arrangement, *_: Any, **__: Any
+        self,
+        options: SourceOptions,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        *_: Any,
+        loads_parts: bool = False,
     ) -> AnyTimeline:
         together = corpora[0]
         assert isinstance(together, Concatenation)
@@ -107,11 +112,12 @@ class _MixedRecipe(Recipe):
             for table, of_part in zip(tables, self.part_options.values(), strict=True)
         ]
         bounds = together.first_sequences.tolist(), together.first_chunks.tolist(), arrangement.chunk_starts
-        seed = options.randomization_seed
-        omissions = arrangement.omissions
-        return MixedTimeline(
-            new, arrangement.lengths, *bounds, self.weights, seed=seed, stop=self.stop, omissions=omissions
-        )
+        rules: dict[str, Any] = {
+            "seed": options.randomization_seed,
+            "stop": self.stop,
+            "omissions": arrangement.omissions,
+        }
+        return MixedTimeline(new, arrangement.lengths, *bounds, self.weights, loads_parts=loads_parts, **rules)
 
     def omissions(self, options: SourceOptions, table: SequenceTable) -> Omissions | None:
         asked = [

@@ -19,7 +19,7 @@ import bisect
 import dataclasses
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +40,15 @@ _LARGEST_POSITION = 2**63 - 1
 # The core counts the minibatches after a position in 32 bits.
 _MOST_STEPS = 2**32 - 1
 # An odd number near 2^64 divided by the golden ratio: multiples of it are different, and far apart.
-_SEED_STEP = 0x9E3779B97F4A7C15
+SEED_STEP = 0x9E3779B97F4A7C15
+"""What the seeds of neighboring lanes differ by."""
+# Sequences of all lanes that may be read and dropped in place of a search for a nearer place.
+_LEAST_SLACK = 2048
 # The readers of the lanes are nowhere together while, or after, a read of one of them fails.
 _NOWHERE = Cursor(2**63, batch=_MOST_STEPS)
 
 _Integers = npt.NDArray[np.int64]
+_NONE: _Integers = np.zeros(0, np.int64)
 
 
 class _Lane:
@@ -53,28 +57,40 @@ class _Lane:
     Attributes:
         number: Its number among all lanes.
         first_sequence: Its first sequence in the table.
-        first_chunk: The chunk of that sequence; of `PiecesOfLanes`, the piece.
-        is_own: Whether this rank delivers it.
+        first_chunk: The piece that begins with that sequence, or the chunk that has it (`PiecesOfLanes`).
         mode: Reads its share of the minibatches of a sweep.
     """
 
     def __init__(
-        self,
-        number: int,
-        first_sequence: int,
-        first_chunk: int,
-        reader: TimelineReader,
-        mode: WholeSequences,
-        is_own: bool,
+        self, number: int, first_sequence: int, first_chunk: int, reader: TimelineReader, mode: WholeSequences
     ) -> None:
         self.number, self.first_sequence, self.first_chunk = number, first_sequence, first_chunk
-        self.reader, self.mode, self.is_own = reader, mode, is_own
+        self.reader, self.mode = reader, mode
         self.num_samples: int = reader.num_samples
         self.needs = Needs(reader)
 
     def table(self, selection: Selection, count: int) -> tuple[_Integers, _Integers]:
         """Return the first sequences of a selection and their chunks, by their numbers in the table."""
         return selection.sequences[:count] + self.first_sequence, selection.chunks[:count] + self.first_chunk
+
+    def read_until(self, sweep: int, end: int) -> tuple[_Integers, _Integers, npt.NDArray[np.uint32]]:
+        """Read all sequences that start before a sample of a sweep: sequences, chunks and lengths."""
+        # The reader takes all sequences that start before the end of its data.
+        self.reader.set_end(sweep * self.num_samples + end)
+        reads = self.mode.read(1)
+        self.reader.set_end(LARGEST_WORD)
+        if reads is None or reads.selection.loads is None:
+            return _NONE, _NONE, _NONE.astype(np.uint32)
+        return *self.table(reads.selection, len(reads.selection.sequences)), reads.selection.loads
+
+    def needed(self) -> list[int]:
+        """Return the chunks of the window."""
+        return [self.first_chunk + chunk for chunk in self.needs.plan(WHOLE, None, ()).chunks]
+
+    def ahead(self, end: int) -> Iterator[int]:
+        """Yield the chunks that are needed after the window, up to a position of the lane."""
+        for chunk in self.needs.ahead(WHOLE, None, end):
+            yield self.first_chunk + chunk
 
 
 class _Block(NamedTuple):
@@ -102,6 +118,9 @@ class _Block(NamedTuple):
 class PiecesOfLanes:
     """The chunks of a table, cut where lanes begin: so the two lanes at a border load a chunk once, each its piece.
 
+    Args:
+        firsts: First sequences of the lanes; none: chunks can only be loaded whole.
+
     Attributes:
         starts: First sequence of each piece and, last, the number of sequences.
     """
@@ -110,6 +129,20 @@ class PiecesOfLanes:
         cuts = np.setdiff1d(np.array(firsts, np.int64), chunk_starts)
         self.starts: _Integers = np.sort(np.concatenate([chunk_starts, cuts]))
         self._chunk_starts = chunk_starts
+
+    @property
+    def parts(self) -> PiecesOfLanes | None:
+        """The pieces, for a plan; None: they are the chunks."""
+        return self if len(self.starts) > len(self._chunk_starts) else None
+
+    def place(self, lanes: Iterable[_Lane]) -> None:
+        """Let lanes name pieces in place of chunks."""
+        for lane in lanes:
+            lane.first_chunk = int(np.searchsorted(self.starts, lane.first_sequence, side="right")) - 1
+
+    def refs(self, sequences: _Integers) -> ChunkRefs:
+        """Return where sequences are in the pieces."""
+        return ChunkRefs.found(_core.find_chunks(sequences, None, self.starts))
 
     def part(self, chunk_id: int) -> ChunkPart:
         """Return the piece with an id."""
@@ -161,36 +194,130 @@ class LanesOfTable:
             )
         return [*found, (len(self.lengths), len(self.chunk_starts) - 1)]
 
-    def lanes(self, partition: GlobalPartition, budget: Budget | None) -> tuple[list[_Lane], PiecesOfLanes | None]:
-        """Return the lanes that have sequences: with a budget all, otherwise the lanes of a partition.
-
-        If parts of chunks can be loaded, and a lane begins inside a chunk, also return the pieces, which the chunks of
-        the lanes then are.
-        """
-        bounds, found = self.bounds(partition.lanes), list[_Lane]()
-        pieces = PiecesOfLanes(self.chunk_starts, [first for first, _ in bounds]) if self.loads_parts else None
-        if pieces is not None and len(pieces.starts) == len(self.chunk_starts):
-            pieces = None
-        core = None if budget is None else budget.for_core()
+    def lanes(self, num_lanes: int, numbers: range, budget: _core.Budget | None = None) -> list[_Lane]:
+        """Return the lanes with these numbers, except for empty lanes."""
+        bounds, found = self.bounds(num_lanes), list[_Lane]()
         # All lanes together have the window of a single reader.
         window: Window | None = self.rules["window"]
         if window is not None:
-            window = dataclasses.replace(window, size=-(-window.size // partition.lanes))
-        for number, ((first, first_chunk), (end, end_chunk)) in enumerate(itertools.pairwise(bounds)):
-            is_own = number * partition.count // partition.lanes == partition.index
-            if first == end or not (is_own or budget is not None):
+            window = dataclasses.replace(window, size=-(-window.size // num_lanes))
+        for number in numbers:
+            (first, first_chunk), (end, end_chunk) = bounds[number : number + 2]
+            if first == end:
                 continue
             starts = np.clip(self.chunk_starts[first_chunk : end_chunk + 2], first, end) - first
             # The lane may end where a chunk does.
             starts = np.ascontiguousarray(starts[: int(np.searchsorted(starts, end - first)) + 1])
-            if pieces is not None:
-                first_chunk = int(np.searchsorted(pieces.starts, first, side="right")) - 1
-            seed = (self.rules["seed"] + (number + 1) * _SEED_STEP) % 2**64
+            seed = (self.rules["seed"] + (number + 1) * SEED_STEP) % 2**64
             rules = {**self.rules, "window": window, "seed": seed, "end": LARGEST_WORD}
             reader = TimelineReader(self.lengths[first:end], starts, **rules)
-            mode = WholeSequences(reader, NO_LIMIT if core else _LARGEST_POSITION, is_dealt=True, budget=core)
-            found.append(_Lane(number, first, first_chunk, reader, mode, is_own))
-        return found, pieces
+            share = NO_LIMIT if budget else _LARGEST_POSITION
+            mode = WholeSequences(reader, share, is_dealt=True, budget=budget)
+            found.append(_Lane(number, first, first_chunk, reader, mode))
+        return found
+
+    def pieces(self, num_lanes: int) -> PiecesOfLanes:
+        """Return the chunks, cut where lanes begin if parts of chunks can be loaded."""
+        firsts = [first for first, _ in self.bounds(num_lanes)] if self.loads_parts else []
+        return PiecesOfLanes(self.chunk_starts, firsts)
+
+
+class OrderInLanes:
+    """All lanes of a table as one order: the sequence that starts first in its lane comes first.
+
+    So the lanes advance together, by samples, and each sweep has each sequence once.
+
+    Args:
+        table: The sequences.
+        first_sequence: The number of the first of them.
+
+    Attributes:
+        firsts: First sequence of each lane.
+        lanes: The lanes that have sequences.
+    """
+
+    def __init__(self, table: LanesOfTable, num_lanes: int, first_sequence: int) -> None:
+        self.firsts = [first_sequence + first for first, _ in table.bounds(num_lanes)[:num_lanes]]
+        self.lanes = table.lanes(num_lanes, range(num_lanes))
+        for lane in self.lanes:
+            lane.first_sequence += first_sequence
+        self._num_sequences = len(table.lengths)
+        self._longest = max(lane.num_samples for lane in self.lanes)
+        self._sweep = self._begin = 0  # the readers are at this sample of their lanes
+        self._rest = _NONE, _NONE  # sequences and chunks before there that were not read yet
+
+    def go_to(self, number: int) -> None:
+        """Go to a sequence, counted over sweeps."""
+        self._sweep, number = divmod(number, self._num_sequences)
+        before = self._seek_before(number)
+        self._rest = _NONE, _NONE
+        if number > before:
+            self.read(number - before)
+
+    def _seek_before(self, number: int) -> int:
+        """Bring the lanes before a sequence of the sweep, close to it; return how many sequences are before them."""
+        slack = _LEAST_SLACK + self._num_sequences // 1024
+        low, before, high, until = 0, 0, self._longest, self._num_sequences
+        is_even, at = True, -1
+        while number - before > slack and high - low > 1:
+            # As if all sequences between the two places had the same length; if not, half of the way is certain.
+            share = number - before - slack // 2, until - before
+            at = (
+                min(max(low + (high - low) * share[0] // share[1], low + 1), high - 1) if is_even else (low + high) // 2
+            )
+            found = self._seek(at)
+            low, before, high, until = (low, before, at, found) if found > number else (at, found, high, until)
+            is_even = not is_even
+        return before if at == low else self._seek(low)
+
+    def _seek(self, begin: int) -> int:
+        """Go to a sample of all lanes, and return the number of sequences before."""
+        before = 0
+        for lane in self.lanes:
+            lane.reader.set_position(self._sweep * lane.num_samples + min(begin, lane.num_samples))
+            cursor = lane.reader.cursor
+            before += cursor.index if cursor.sweep == self._sweep else len(lane.reader.lengths)
+        self._begin = begin
+        return before
+
+    def read(self, count: int) -> tuple[_Integers, _Integers]:
+        """Read sequences: their numbers and their chunks."""
+        columns = [self._rest]
+        num_read = len(self._rest[0])
+        while num_read < count:
+            columns.append(self._following(count - num_read))
+            num_read += len(columns[-1][0])
+        sequences, chunks = (np.concatenate(column) for column in zip(*columns, strict=True))
+        self._rest = sequences[count:], chunks[count:]
+        return sequences[:count], chunks[:count]
+
+    def _following(self, count: int) -> tuple[_Integers, _Integers]:
+        """Read about a number of sequences of all lanes, none after the sweep."""
+        end = min(self._begin + 1 + 9 * count * self._longest // (8 * self._num_sequences), self._longest)
+        columns = [(_NONE, _NONE, _NONE)]
+        for lane in self.lanes:
+            first = lane.reader.cursor.position - self._sweep * lane.num_samples
+            sequences, chunks, lengths = lane.read_until(self._sweep, min(end, lane.num_samples))
+            columns.append((sequences, chunks, first + np.cumsum(lengths, dtype=np.int64) - lengths))
+        sequences, chunks, starts = (np.concatenate(column) for column in zip(*columns, strict=True))
+        self._begin = end
+        if end == self._longest:
+            self._sweep, self._begin = self._sweep + 1, 0
+        # Stable, so that of sequences that start at the same sample the first lane comes first.
+        order = np.argsort(starts, kind="stable")
+        return sequences[order], chunks[order]
+
+    def needed(self, own: range) -> list[int]:
+        """Return the chunks of some of the lanes from which the next sequences come."""
+        numbers = np.searchsorted(self.firsts, self._rest[0], side="right") - 1
+        found: list[int] = self._rest[1][(numbers >= own.start) & (numbers < own.stop)].tolist()
+        for lane in self.lanes:
+            found += lane.needed() if lane.number in own else []
+        return found
+
+    def ahead(self, own: range) -> Iterator[int]:
+        """Yield the chunks of some of the lanes that are needed afterwards, from each lane in turn."""
+        return _in_turn(lane.ahead(LARGEST_WORD) for lane in self.lanes if lane.number in own)
 
 
 def share_of_lane(budget: Budget, num_lanes: int) -> Budget:
@@ -240,9 +367,12 @@ class LaneReads(ReadMode):
                 f"minibatches of {size_text(size)} make {self.num_steps} steps in a sweep; expected at most 2^32 - 1"
             )
             raise ConfigError(message, key="minibatch_size_in_samples")
-        self._lanes, self._pieces = table.lanes(partition, budget)
+        self._own = partition.own_lanes
+        # With a budget, the last lane ends the sweep.
+        numbers, core = (self._own, None) if budget is None else (range(partition.lanes), budget.for_core())
+        self._lanes, self._pieces = table.lanes(partition.lanes, numbers, core), table.pieces(partition.lanes)
+        self._pieces.place(self._lanes)
         self._steps_at_once = table.steps_at_once(size, num_samples)
-        self._starts = table.chunk_starts if self._pieces is None else self._pieces.starts
         self._omissions, self._seed = table.omissions, table.rules["seed"]
         self._num_samples, self._end = num_samples, end
         self._blocks: deque[_Block] = deque()
@@ -322,7 +452,7 @@ class LaneReads(ReadMode):
             kept = self._omissions.keep(sequences, positions)
             bounds = [0, *np.append(0, np.cumsum(kept))[bounds[1:]].tolist()]
             sequences, chunks = sequences[kept], chunks[kept]
-        refs = ChunkRefs.found(_core.find_chunks(sequences, None, self._starts))
+        refs = self._pieces.refs(sequences)
         ends = [cursor.batch == 0 for cursor in cursors]
         self.cursor = cursors[-1]
         selection = Selection(sequences, chunks, ends[-1], self.cursor.position, refs=refs)
@@ -392,20 +522,13 @@ class LaneReads(ReadMode):
         columns: list[tuple[_Integers, _Integers]] = []
         loads: list[npt.NDArray[np.uint32]] = []
         for lane in self._lanes:
-            # The reader takes all sequences that start before the end of the block.
-            lane.reader.set_end(sweep * lane.num_samples + lane.num_samples * last // self.num_steps)
-            reads = lane.mode.read(1)
-            lane.reader.set_end(LARGEST_WORD)
-            count = 0 if reads is None else len(reads.selection.sequences)
-            if reads is not None and reads.selection.loads is not None:
-                columns.append(lane.table(reads.selection, count))
-                loads.append(reads.selection.loads)
-            else:
-                loads.append(np.zeros(0, np.uint32))
+            sequences, chunks, lengths = lane.read_until(sweep, lane.num_samples * last // self.num_steps)
+            columns.append((sequences, chunks))
+            loads.append(lengths)
         bounds = np.cumsum([0, *map(len, loads)]).tolist()
-        lengths = np.concatenate(loads) if loads else np.zeros(0, np.uint32)
+        every = np.concatenate([_NONE.astype(np.uint32), *loads])
         seed = (self._seed + sweep + first) % 2**64
-        steps = _core.steps_of_lanes(lengths, bounds, [lane.number for lane in self._lanes], last - first, seed)
+        steps = _core.steps_of_lanes(every, bounds, [lane.number for lane in self._lanes], last - first, seed)
         cursors = [Cursor(self._position(sweep, step), sweep=sweep, batch=step) for step in range(first, last)]
         after = Cursor((sweep + 1) * self._num_samples, sweep=sweep + 1)
         if last < self.num_steps:
@@ -432,9 +555,9 @@ class LaneReads(ReadMode):
                     lane.reader.rewind(reads.bookmarks[count - 1])
                 sizes += np.diff(reads.bounds[: count + 1]).tolist()
                 positions = [*positions, *(reads.bookmarks[at].position for at in range(count))]
-                if lane.is_own:
+                if lane.number in self._own:
                     columns.append(lane.table(reads.selection, reads.bounds[count]))
-            if lane.is_own:
+            if lane.number in self._own:
                 steps.append(np.repeat(np.arange(len(sizes)), sizes))
             num_steps = max(num_steps, len(sizes))
             passed = np.array([*positions[1:], *[positions[-1]] * self._steps_at_once][: self._steps_at_once])
@@ -467,26 +590,26 @@ class LaneReads(ReadMode):
                 found, firsts = np.unique(block.chunks, return_index=True)
                 chunks = found[np.argsort(firsts)].tolist()
                 for lane in self._own_ahead():
-                    of_lane = lane.needs.plan(WHOLE, None, ()).chunks
-                    chunks += [lane.first_chunk + chunk for chunk in of_lane]
+                    chunks += lane.needed()
             self._plan_key = key
-            self._plan = Plan(list(dict.fromkeys(chunks)), self._plan.version + 1, self._pieces, block is None)
+            self._plan = Plan(list(dict.fromkeys(chunks)), self._plan.version + 1, self._pieces.parts, block is None)
         return self._plan
 
     def ahead(self) -> Iterator[int]:
         """Yield the chunks that are needed afterwards, from each lane in turn."""
-
-        def of_lane(lane: _Lane) -> Iterator[int]:
-            end = -(-self._end * lane.num_samples // self._num_samples)
-            for chunk in lane.needs.ahead(WHOLE, None, end):
-                yield lane.first_chunk + chunk
-
-        for chunks in itertools.zip_longest(*map(of_lane, self._own_ahead())):
-            yield from (chunk for chunk in chunks if chunk is not None)
+        lanes = self._own_ahead()
+        ends = [-(-self._end * lane.num_samples // self._num_samples) for lane in lanes]
+        return _in_turn(lane.ahead(end) for lane, end in zip(lanes, ends, strict=True))
 
     def _own_ahead(self) -> Sequence[_Lane]:
         """Return the lanes of this rank, unless the data end with the blocks that were made."""
-        return [lane for lane in self._lanes if lane.is_own and self._frontier.position < self._end]
+        return [lane for lane in self._lanes if lane.number in self._own and self._frontier.position < self._end]
+
+
+def _in_turn(lanes: Iterable[Iterator[int]]) -> Iterator[int]:
+    """Yield a chunk of each lane in turn."""
+    for chunks in itertools.zip_longest(*lanes):
+        yield from (chunk for chunk in chunks if chunk is not None)
 
 
 def _place(cursor: Cursor) -> tuple[int, int]:

@@ -10,26 +10,31 @@
 Positions count sequences of the mixed order. Which sequences come before a position follows from the turns alone, so a
 state needs the position and the weights, and nothing of the parts. The mixed order is computed in runs of consecutive
 positions, as arrays, and cut into minibatches in the core.
+
+In lanes, each part has lanes, and a block of consecutive positions has the same steps for all lanes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+import cntkio._core as _core
 from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool
 from cntkio.timeline.fields import below, damaged, whole
+from cntkio.timeline.lanes import SEED_STEP, PiecesOfLanes, share_of_lane
 from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, Rounds, check_change
 from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
-from cntkio.timeline.selection import Omissions, Plan, Reads, Selection
+from cntkio.timeline.selection import ChunkRefs, Omissions, Plan, Reads, Selection
 from cntkio.timeline.state import State, check_request, refused
 from cntkio.timeline.timeline import POSITION, Timeline
 from cntkio.timeline.weights import Weights, end_of_components
@@ -39,6 +44,8 @@ from cntkio.timeline.window import LARGEST_WORD, Limits
 _LEAST_RUN = 2048
 # Sequences of a pool or a minibatch, which take some 40 bytes each.
 _MOST_AT_ONCE = 2**26
+# In lanes without a pool, a block has about so many steps. At its end, steps of a budget may be small.
+_STEPS_OF_BLOCK = 128
 _Integers = npt.NDArray[np.int64]
 
 
@@ -50,12 +57,18 @@ def with_weights(state: Mapping[str, Any], following: Weights) -> dict[str, Any]
     """
     first = state["position"]
     if "batch" in state:
-        if "pool_unit" in state["minibatch_size"]:
+        if _counts_samples(state):
             message = "the source is inside a pool of samples; change the weights where the pool ends"
             raise ConfigError(message, key="weights")
         first = state["pool_end"]
     weights = Weights.from_json(state["weights"], following.names)
     return {**state, "weights": weights.changed(first, following).to_json()}
+
+
+def _counts_samples(state: Mapping[str, Any]) -> bool:
+    """Return whether the lengths of the sequences decide where the pool of a state ends."""
+    size = state["minibatch_size"]
+    return isinstance(size, Mapping) and "pool_unit" in size
 
 
 class _Run(NamedTuple):
@@ -125,6 +138,22 @@ class _Bookmark(NamedTuple):
         return self.cursor.position
 
 
+class _Part(Protocol):
+    """The order of a part. Sequences and chunks are numbered in the joined table."""
+
+    def go_to(self, number: int) -> None:
+        """Go to a sequence, counted over sweeps."""
+
+    def read(self, count: int) -> tuple[_Integers, _Integers]:
+        """Read sequences: their indices and their chunks."""
+
+    def needed(self, own: range) -> list[int]:
+        """Return the chunks from which the next sequences come; of lanes, only the chunks of the `own` lanes."""
+
+    def ahead(self, own: range) -> Iterator[int]:
+        """Yield the chunks that are needed afterwards."""
+
+
 class _PartOfOrder:
     """A part of the mixed order, with its `new` timeline, and its first sequence and chunk in the joined table."""
 
@@ -133,14 +162,12 @@ class _PartOfOrder:
         self.first_sequence, self.first_chunk = first_sequence, first_chunk
 
     def go_to(self, number: int) -> None:
-        """Go to a sequence, counted over sweeps."""
         sweep, rest = divmod(number, self.timeline.num_sequences)
         self.timeline.go_to(sweep * self.timeline.num_samples)
         if rest and not self.timeline.pass_over(rest, WHOLE, 1, LARGEST_WORD):
             self.read(rest)
 
     def read(self, count: int) -> tuple[_Integers, _Integers]:
-        """Read sequences: their indices and their chunks in the joined table."""
         columns: list[tuple[_Integers, _Integers]] = []
         while count:
             selection = self.timeline.read(count)
@@ -149,6 +176,64 @@ class _PartOfOrder:
             count -= len(selection.sequences)
         sequences, chunks = (np.concatenate(column) for column in zip(*columns, strict=True))
         return sequences + self.first_sequence, chunks + self.first_chunk
+
+    def needed(self, own: range) -> list[int]:
+        return [self.first_chunk + chunk for chunk in self.timeline.needed_chunks().chunks]
+
+    def ahead(self, own: range) -> Iterator[int]:
+        return (self.first_chunk + chunk for chunk in self.timeline.chunks_ahead())
+
+
+class _Lanes:
+    """The parts of a mixture in lanes.
+
+    Attributes:
+        partition: The lanes, and which of them are delivered.
+        parts: The orders of the parts.
+        pieces: The pieces of chunks that the lanes load.
+    """
+
+    def __init__(
+        self, partition: GlobalPartition, parts: Sequence[_PartOfOrder], chunk_starts: _Integers, *, loads_parts: bool
+    ) -> None:
+        self.partition = partition
+        self.parts = [part.timeline.in_lanes(partition, part.first_sequence) for part in parts]
+        firsts = [first for part in self.parts for first in part.firsts]
+        self._firsts = np.array(firsts)
+        self.pieces = PiecesOfLanes(chunk_starts, firsts if loads_parts else [])
+        self.pieces.place(lane for part in self.parts for lane in part.lanes)
+
+    def _numbers(self, sequences: _Integers) -> _Integers:
+        """Return the number of the lane of each sequence."""
+        # The last of several lanes that begin with a sequence has it: the others are empty.
+        lanes: _Integers = (np.searchsorted(self._firsts, sequences, side="right") - 1) % self.partition.lanes
+        return lanes
+
+    def are_own(self, sequences: _Integers) -> npt.NDArray[np.bool_]:
+        """Return which sequences are in a lane that is delivered."""
+        lanes, own = self._numbers(sequences), self.partition.own_lanes
+        found: npt.NDArray[np.bool_] = (lanes >= own.start) & (lanes < own.stop)
+        return found
+
+    def page(self, run: _Run, kept: npt.NDArray[np.intp], size: Size, budget: Budget, seed: int) -> _Page:
+        """Cut a block: each lane has steps of its own, and step number k of all lanes is a minibatch."""
+        lanes = self._numbers(run.sequences[kept])
+        kept = kept[np.argsort(lanes, kind="stable")]
+        bounds = np.append(0, np.cumsum(np.bincount(lanes, minlength=self.partition.lanes))).tolist()
+        if isinstance(size, Budget):
+            order, steps = _cut_each(budget, run.lengths[kept], bounds, seed, run.first)
+        else:
+            order, steps = _spread(size, run.lengths[kept], bounds, seed)
+        kept = kept[order]
+        num_steps = int(steps.max(initial=-1)) + 1
+        ends = np.bincount(steps[run.ends[kept]], minlength=num_steps) > 0
+        own = np.flatnonzero(self.are_own(run.sequences[kept]))
+        # Stable, so that a step has the lanes one after the other, each in its own order.
+        own = own[np.argsort(steps[own], kind="stable")]
+        bounds = np.append(0, np.cumsum(np.bincount(steps[own], minlength=num_steps))).tolist()
+        cursors = [Cursor(run.first, index=run.end * bool(step), batch=step) for step in range(num_steps)]
+        numbers = {cursor: number for number, cursor in enumerate(cursors)}
+        return _Page(kept[own], run.lengths[kept[own]], bounds, [*cursors, Cursor(run.end)], ends.tolist(), numbers)
 
 
 class MixedTimeline:
@@ -163,6 +248,7 @@ class MixedTimeline:
         weights: The weights of the parts.
         seed: Seed of the order of a pool's minibatches.
         stop: Whether the data end with the first part that has delivered a sweep, with the last, or never.
+        loads_parts: Whether parts of chunks can be loaded, for lanes.
         omissions: Sequences that are left out from some positions on.
     """
 
@@ -177,19 +263,22 @@ class MixedTimeline:
         *,
         seed: int = 0,
         stop: str = "forever",
+        loads_parts: bool = False,
         omissions: Omissions | None = None,
     ) -> None:
-        self._omissions = omissions
+        self._omissions, self._loads_parts = omissions, loads_parts
         self.checkpoint_settings: Mapping[str, Any] = {}
         # The lists of first sequences and first chunks have another entry, the total.
         self._new_parts = [*zip(timelines, first_sequences, first_chunks, strict=False)]
-        self._parts = [_PartOfOrder(*part) for part in self._new_parts]
+        self._plain = [_PartOfOrder(*part) for part in self._new_parts]
+        self._parts: Sequence[_Part] = self._plain
         self._lengths, self._chunk_starts = lengths, np.ascontiguousarray(chunk_starts, np.int64)
+        self._lanes: _Lanes | None = None
         self._own = self._weights = weights
         self._seed, self._stop = seed, stop
-        self.num_samples = sum(part.timeline.num_samples for part in self._parts)
+        self.num_samples = sum(part.timeline.num_samples for part in self._plain)
         self.num_sequences, self.num_chunks = len(lengths), len(chunk_starts) - 1
-        timelines_of_parts = [part.timeline for part in self._parts]
+        timelines_of_parts = [part.timeline for part in self._plain]
         # Up to there, positions of the parts, which count samples, have 63 bits.
         self._last = min(2**62 // of_one.num_samples * of_one.num_sequences for of_one in timelines_of_parts)
         self._budgets = Budgets(None)
@@ -214,7 +303,7 @@ class MixedTimeline:
         if epoch_end is not None or self._stop == "forever":
             return self._last if epoch_end is None else min(epoch_end, self._last)
         # For each part the position at which it has delivered its first sweep.
-        sizes = [part.timeline.num_sequences for part in self._parts]
+        sizes = [part.timeline.num_sequences for part in self._plain]
         ends = [weights.position_after(part, size) for part, size in enumerate(sizes)]
         return min(self._last, end_of_components(ends, self._stop))
 
@@ -234,6 +323,7 @@ class MixedTimeline:
         run, end = self._prepared(), self.end
         until = min(first + count, end)
         if run.end < until:
+            self._run = None  # in case an exception leaves the parts elsewhere
             following = self._following(run.end, min(max(until, run.end + _LEAST_RUN), end))
             # Going back to the held position needs the sequences from there on.
             run = self._run = run.between(max(min(self._held, first), run.first), run.end).then(following)
@@ -249,11 +339,12 @@ class MixedTimeline:
         sequences, chunks = np.empty((2, len(parts)), np.int64)
         ends = np.zeros(len(parts), np.bool_)
         first = 0
-        for part, before, count in zip(self._parts, taken, counts, strict=True):
+        sizes = [part.timeline.num_sequences for part in self._plain]
+        for part, size, before, count in zip(self._parts, sizes, taken, counts, strict=True):
             if count:
                 places = by_part[first : first + count]
                 sequences[places], chunks[places] = part.read(count)
-                ends[places] = np.arange(before + 1, before + count + 1) % part.timeline.num_sequences == 0
+                ends[places] = np.arange(before + 1, before + count + 1) % size == 0
                 first += count
         return _Run(begin, sequences, chunks, self._lengths[sequences].astype(np.uint32), ends)
 
@@ -266,7 +357,8 @@ class MixedTimeline:
             if page is None or self.at not in page.numbers:
                 if self.at.position >= self.end:
                     return None
-                page = self._page = self._cut(self.at.position, self._budget)
+                at, lanes = (self.at.position, self._budget), self._lanes
+                page = self._page = self._cut(*at) if lanes is None else self._block(*at, lanes)
             if len(page.bounds) > 1:
                 run = self._prepared()
                 return page, page.numbers[self.at], run.between(page.cursors[0].position, run.end)
@@ -319,6 +411,19 @@ class MixedTimeline:
         numbers = {cursor: number for number, cursor in enumerate(cursors)}
         return _Page(indices, loads, bounds, [*cursors, Cursor(after)], ends, numbers)
 
+    def _block(self, position: int, budget: Budget, lanes: _Lanes) -> _Page:
+        """Cut the next block of steps in lanes: a pool, or about as many sequences as some steps have."""
+        assert self._settings is not None
+        size, longest = self._settings[0], budget.for_core().longest_at(position)
+        if isinstance(size, Budget) and size.pool is not None:
+            run = self._pool(position, size, size.pool, longest)
+        else:
+            num_samples = about_samples(size) * _STEPS_OF_BLOCK
+            count = max(num_samples * self.num_sequences // self.num_samples, lanes.partition.lanes)
+            run = self.run(position, min(count, _MOST_AT_ONCE))[0]
+            run = run.between(position, min(run.end, position + count, position + _MOST_AT_ONCE))
+        return lanes.page(run, self._kept(run, longest), size, budget, (self._seed + position) % 2**64)
+
     def _pool(self, position: int, budget: Budget, size: int, longest: int) -> _Run:
         """Return the sequences of a pool. It ends before the sequence that would exceed its size."""
         # Another sequence shows that the pool is complete. The size may be far above the number of sequences.
@@ -337,37 +442,67 @@ class MixedTimeline:
     def _mode_for(self, size: Size, partition: Partition, rounds_to_pass: int | None = None) -> ReadMode:
         if self._mode is None or (size, partition) != self._settings:
             check_request(about_samples(size), Limits())
-            check_change(self._settings, size, partition, self.at)
-            num_shares = partition.num_shares
-            if isinstance(size, Budget):
-                budget = size.share(num_shares)
+            check_change(self._settings, size, partition, self.at, span="block")
+            lanes = self._checked_lanes(partition)
+            # As in other sources, a sequence that is longer than the size comes alone.
+            whole = size if isinstance(size, Budget) else Budget(samples=size, oversize="alone")
+            if isinstance(size, Budget) and lanes is not None:
+                budget = share_of_lane(size, lanes.lanes)
+            elif isinstance(size, Budget):
+                budget = size.share(partition.num_shares)
             else:
-                # As in other sources, a sequence that is longer than the size comes alone.
-                budget = Budget(samples=max(size // num_shares, 1), oversize="alone")
+                budget = Budget(samples=max(size // partition.num_shares, 1), oversize="alone")
             if budget.carry:
                 raise ConfigError(
                     "a mixture of sequences takes no carry: its weights change between pools", key="carry"
                 )
             self._budgets.check(self._lengths, budget, partition)
-            self._require_room(budget)
+            self._require_room(budget if lanes is None else whole)
             mode: ReadMode = _Minibatches(self)
             turns: InTurn | None = None
             if partition.rounds is not None or partition.of_reads.count > 1:
                 mode = Rounds(mode, partition)
             if isinstance(partition, GlobalPartition):
-                if partition.deal == "chunk" or partition.remainder == "merge" or partition.lanes:
-                    message = "a mixture of sequences takes neither deal='chunk' nor remainder='merge' nor lanes"
-                    key = "lanes" if partition.lanes else "deal" if partition.deal == "chunk" else "remainder"
+                if partition.deal == "chunk" or partition.remainder == "merge":
+                    message = "a mixture of sequences takes neither deal='chunk' nor remainder='merge'"
+                    key = "deal" if partition.deal == "chunk" else "remainder"
                     raise ConfigError(f"{message}; use deal='length' and remainder='empty'", key=key)
                 if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                     rounds_to_pass = self._rounds_to_pass()
                 mode = turns = InTurn(mode, partition, rounds_to_pass)
                 if partition.count > 1 and partition.is_dealt:
                     mode = DealtMinibatches(mode, self._chunk_starts, partition, budget)
+            if (size, lanes) != (self._settings and self._settings[0], self._lanes and self._lanes.partition):
+                self._page = None
             self._settings, self._mode, self._turns = (size, partition), mode, turns
             if budget != self._budget:
                 self._budget, self._page = budget, None
+            self._set_lanes(lanes)
         return self._mode
+
+    def _checked_lanes(self, partition: Partition) -> GlobalPartition | None:
+        """Return a partition that has lanes; otherwise None. Refuse a change of the lanes."""
+        if self._settings is not None and self.at.position and partition.num_lanes != self._settings[1].num_lanes:
+            what = f"lanes change from {self._settings[1].num_lanes} to {partition.num_lanes}"
+            why = f"at position {self.at.position}, where sweeps of the parts have begun in another order"
+            raise ConfigError(f"{what} {why}; keep the lanes, or begin at position 0", key="lanes")
+        return partition if isinstance(partition, GlobalPartition) and partition.lanes else None
+
+    def _set_lanes(self, partition: GlobalPartition | None) -> None:
+        """Let the parts have the lanes of a partition; None: no lanes."""
+        former, self._planned = self._lanes, None
+        if partition is not None and former is not None and partition.lanes == former.partition.lanes:
+            former.partition = partition
+        elif not (partition is None and former is None):
+            found = None if partition is None else self._new_lanes(partition)
+            self._lanes, self._parts, self._run = found, found.parts if found else self._plain, None
+
+    def _new_lanes(self, partition: GlobalPartition) -> _Lanes:
+        return _Lanes(partition, self._plain, self._chunk_starts, loads_parts=self._loads_parts)
+
+    def refs(self, sequences: _Integers) -> ChunkRefs | None:
+        """Return where sequences are in the pieces of lanes; None: the order has no lanes."""
+        return None if self._lanes is None else self._lanes.pieces.refs(sequences)
 
     def _require_room(self, budget: Budget) -> None:
         """Refuse a pool or a minibatch of more sequences than memory holds; the data may never end."""
@@ -400,27 +535,32 @@ class MixedTimeline:
         return 0
 
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
-        run = self._prepared()
+        run, own = self._prepared(), range(0)
         if run is not self._planned:
-            self._planned = run
-            chunks, firsts = np.unique(run.chunks, return_index=True)
+            self._planned, of_run, parts = run, run.chunks, None
+            if self._lanes is not None:
+                own, parts = self._lanes.partition.own_lanes, self._lanes.pieces.parts
+                of_run = of_run[self._lanes.are_own(run.sequences)]
+            chunks, firsts = np.unique(of_run, return_index=True)
             # The parts' own windows may have passed the chunks of sequences that are in the run.
             in_order = chunks[np.argsort(firsts)].tolist()
             for part in self._parts:
-                in_order += [part.first_chunk + chunk for chunk in part.timeline.needed_chunks().chunks]
-            self._plan = Plan(list(dict.fromkeys(in_order)), self._plan.version + 1)
+                in_order += part.needed(own)
+            self._plan = Plan(list(dict.fromkeys(in_order)), self._plan.version + 1, parts)
         return self._plan
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
         counts = self._weights.counts_at(self._prepared().end)
+        own, starts = range(0), self._chunk_starts
+        if self._lanes is not None:
+            own, starts = self._lanes.partition.own_lanes, self._lanes.pieces.starts
 
-        def ahead(index: int, part: _PartOfOrder) -> Iterator[tuple[float, int]]:
+        def ahead(index: int, part: _Part) -> Iterator[tuple[float, int]]:
             due = 0.0
-            for chunk in part.timeline.chunks_ahead():
-                chunk_id = part.first_chunk + chunk
+            for chunk_id in part.ahead(own):
                 yield due, chunk_id
                 # Number of rounds of 1,000 turns until the part needs its next chunk.
-                num_turns = float(self._chunk_starts[chunk_id + 1] - self._chunk_starts[chunk_id])
+                num_turns = float(starts[chunk_id + 1] - starts[chunk_id])
                 due += num_turns / counts[index] if counts[index] else math.inf
 
         for _, chunk_id in heapq.merge(*(ahead(index, part) for index, part in enumerate(self._parts))):
@@ -432,7 +572,9 @@ class MixedTimeline:
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
         if in_child:
             # The core's readers of the parent may be locked by a thread that does not exist here.
-            self._parts, self._run = [_PartOfOrder(*part) for part in self._new_parts], None
+            self._plain = [_PartOfOrder(*part) for part in self._new_parts]
+            lanes, self._lanes, self._parts, self._run = self._lanes, None, self._plain, None
+            self._set_lanes(None if lanes is None else lanes.partition)
         # The run was computed with other weights, or up to another end.
         if (bookmark.weights, bookmark.epoch_end) != (self._weights, self._epoch_end):
             self._run = None
@@ -484,7 +626,7 @@ class MixedTimeline:
             raise damaged("weights", state.get("weights"), "weights from position 0 on")
         free = whole("pool_end", state.get("pool_end", position), least=position) if batch else position
         weights = self._own.resumed(saved, free)
-        if batch and weights != saved and settings is not None and "pool_unit" in state["minibatch_size"]:
+        if batch and weights != saved and settings is not None and _counts_samples(state):
             message = "the state is inside a pool of samples, whose end depends on the tables of weights"
             raise CheckpointError(f"{message}; open the mixture with the tables of the state", saved=state["weights"])
         before = self.bookmark()
@@ -495,7 +637,8 @@ class MixedTimeline:
             self._go_to(Cursor(position), settings, rounds_to_pass)
             # The cursor has the end of the pool, which is known once the pool is cut.
             if batch:
-                pool = self.page() if settings is not None and has_pool(settings[0]) else None
+                is_block = settings is not None and (has_pool(settings[0]) or settings[1].num_lanes > 0)
+                pool = self.page() if is_block else None
                 below("batch", batch, 0 if pool is None else len(pool[0].cursors) - 1)
                 assert pool is not None
                 self.at = pool[0].cursors[batch]
@@ -504,6 +647,32 @@ class MixedTimeline:
             if isinstance(error, ConfigError):
                 raise refused(state, error) from error
             raise
+
+
+def _spread(size: int, lengths: npt.NDArray[np.uint32], bounds: list[int], seed: int) -> tuple[_Integers, _Integers]:
+    """Spread the sequences of each lane evenly over steps of a size: the order of all, and the step of each.
+
+    `bounds` has the first sequence of each lane and, last, the number of sequences.
+    """
+    order = np.arange(len(lengths))
+    # A step for each sequence is enough, if sequences are longer than the size.
+    num_steps = min(-(-int(lengths.sum(dtype=np.int64)) // size), len(lengths))
+    if not num_steps:
+        return order, order
+    return order, _core.steps_of_lanes(lengths, bounds, [*range(len(bounds) - 1)], num_steps, seed).astype(np.int64)
+
+
+def _cut_each(
+    budget: Budget, lengths: npt.NDArray[np.uint32], bounds: list[int], seed: int, position: int
+) -> tuple[_Integers, _Integers]:
+    """Cut the sequences of each lane by a budget; arguments and result as for `_spread`."""
+    core, orders, steps = budget.for_core(), [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, (first, end) in enumerate(itertools.pairwise(bounds)):
+        of_lane = (seed + (number + 1) * SEED_STEP) % 2**64
+        order, _, cuts = core.batches(lengths[first:end], of_lane, position)
+        orders.append(first + order[: cuts[-1]].astype(np.int64))
+        steps.append(np.repeat(np.arange(len(cuts) - 1), np.diff(cuts)))
+    return np.concatenate(orders), np.concatenate(steps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -521,6 +690,7 @@ class _Minibatches(ReadMode):
         begin, end = page.bounds[first], page.bounds[last]
         order, cursors, ends = page.order[begin:end], page.cursors[first + 1 : last + 1], page.ends[first:last]
         sequences, chunks, loads = run.sequences[order], run.chunks[order], page.loads[begin:end]
-        selection = Selection(sequences, chunks, ends[-1], cursors[-1].position, loads=loads)
+        refs = self.timeline.refs(sequences)
+        selection = Selection(sequences, chunks, ends[-1], cursors[-1].position, refs=refs, loads=loads)
         self.timeline.at = cursors[-1]
         return Reads(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)

@@ -248,7 +248,12 @@ def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition:
 
 
 def check_change(
-    settings: tuple[Size, Partition] | None, size: Size, partition: Partition, cursor: Cursor, of_pool: str = ""
+    settings: tuple[Size, Partition] | None,
+    size: Size,
+    partition: Partition,
+    cursor: Cursor,
+    of_pool: str = "",
+    span: str = "sweep",
 ) -> None:
     """Refuse a change of size or partition inside a pool, and of what a schedule says about former reads.
 
@@ -256,6 +261,7 @@ def check_change(
         settings: Size and partition of the last read; None: the timeline has moved since.
         cursor: Where the next read begins.
         of_pool: How many minibatches the pool has, in words.
+        span: In lanes, what has steps that depend on each other.
     """
     if settings is None:
         return
@@ -264,8 +270,8 @@ def check_change(
     check_schedules(settings[0], size, cursor.position + (batch > 0))
     if batch and not is_same_deal(settings, size, partition, cursor.position):
         if settings[1].num_lanes:
-            why = "the other global minibatches of the sweep depend on the size and on the lanes"
-            message = f"size or lanes change after step {batch} of a sweep: {why}; change them where a sweep ends"
+            why = f"the other global minibatches of the {span} depend on the size and on the lanes"
+            message = f"size or lanes change after step {batch} of a {span}: {why}; change them where a {span} ends"
             raise ConfigError(message, key="lanes")
         when = f"after {batch}{of_pool} minibatches of a pool, which have no position of their own"
         advice = "change them where a pool ends, or go to a position first"

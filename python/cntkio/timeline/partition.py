@@ -249,6 +249,17 @@ class GlobalPartition(Partition):
         return self.lanes
 
     @property
+    def own_lanes(self) -> range:
+        """The lanes that this partition delivers.
+
+        Example:
+            >>> [*GlobalPartition(1, 3, lanes=8).own_lanes]
+            [3, 4, 5]
+        """
+        first, end = (-(-index * self.lanes // self.count) for index in (self.index, self.index + 1))
+        return range(first, end)
+
+    @property
     def of_workers(self) -> tuple[int, int]:
         """The worker and the number of workers."""
         return self.worker, self.num_workers

@@ -19,7 +19,7 @@ from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Budget, Size, about_samples, carries, whole_size
 from cntkio.timeline.fields import whole
-from cntkio.timeline.lanes import LaneReads, LanesOfTable, share_of_lane
+from cntkio.timeline.lanes import LaneReads, LanesOfTable, OrderInLanes, share_of_lane
 from cntkio.timeline.modes import (
     Budgets,
     DealtAhead,
@@ -469,6 +469,17 @@ class Timeline:
             # Other reads begin only where a sweep does.
             self._reader.set_position(self._lanes.cursor.position // self.num_samples * self.num_samples)
             self._lanes = None
+
+    def in_lanes(self, partition: GlobalPartition, first_sequence: int) -> OrderInLanes:
+        """Return the order of the lanes of a partition, which has a position of its own.
+
+        `first_sequence` is the number of the first sequence of this table.
+        """
+        check_deal(partition, 1, is_randomized=self._rules.is_randomized, is_truncated=self._rules.is_truncated)
+        starts = self._reader.chunk_starts
+        # The caller cuts chunks, since it knows the other tables.
+        table = LanesOfTable(self._rules.lengths, starts, self._rules.make.keywords, None, loads_parts=False)
+        return OrderInLanes(table, partition.lanes, first_sequence)
 
     def bookmark(self) -> _Bookmark:
         slots = self._reader.pending if self._rules.is_truncated else []
