@@ -23,6 +23,7 @@ from cntkio.convert import corpus_chunks
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))
 PATTERN = "s3://bucket/train-*"
+RETRIES = 1  # s3fs repeats each request, too, and waits long for an end point that does not exist
 POLICY = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
 
 
@@ -59,7 +60,7 @@ def of_ray() -> Load:
     context.enable_progress_bars = False
 
     def load(path: str, options: dict[str, Any]) -> Callable[[], list[int]]:
-        remote = Remote(storage_options=options)
+        remote = Remote(storage_options=options, num_retries=RETRIES)
         rows = cntkio.ray.read_ctf(path, X, remote=remote, chunk_size_in_bytes=500, override_num_blocks=3)
         return lambda: sorted(row["key"] for row in rows.iter_rows())
 
@@ -77,7 +78,7 @@ def of_spark() -> Load:
     streams = json.dumps({"x": {"field": "x", "shape": 2}})
 
     def load(path: str, options: dict[str, Any]) -> Callable[[], list[int]]:
-        remote = json.dumps({"storage_options": options})
+        remote = json.dumps({"storage_options": options, "num_retries": RETRIES})
         given = {"streams": streams, "chunk_size_in_bytes": 500, "num_partitions": 3, "remote": remote}
         frame = spark.read.format("cntkio.ctf").options(**given).load(path)
         frame.explain(extended=True)  # prints the plan
