@@ -27,6 +27,18 @@ struct ShareOfData {
     count: u64,
 }
 
+impl ShareOfData {
+    /// # Errors
+    /// `ValueError`: the data have no such share.
+    fn partition(&self) -> PyResult<Partition> {
+        let Self { index, count } = *self;
+        if index >= count {
+            return Err(PyValueError::new_err(format!("{count} shares have no number {index}")));
+        }
+        Ok(Partition { index, count })
+    }
+}
+
 /// The window of a randomized order, from the attributes of an object.
 #[derive(FromPyObject)]
 struct WindowOfOrder {
@@ -59,25 +71,25 @@ struct ReadRules {
 }
 
 impl ReadRules {
-    fn request(&self) -> Request {
-        Request {
-            partition: Partition { index: self.partition.index, count: self.partition.count },
+    fn request(&self) -> PyResult<Request> {
+        Ok(Request {
+            partition: self.partition.partition()?,
             share: self.share,
             passed: self.passed,
             crosses_sweeps: self.crosses_sweeps,
             counts_sequences: self.counts_sequences,
             is_global: self.is_global,
             limits: self.budget.as_ref().map(|budget| budget.get().limits),
-        }
+        })
     }
 
-    fn minibatches(&self) -> Minibatches<'_> {
+    fn minibatches(&self) -> PyResult<Minibatches<'_>> {
         let budget = self.budget.as_ref().map(Py::get);
-        Minibatches {
-            request: self.request(),
+        Ok(Minibatches {
+            request: self.request()?,
             pool: budget.and_then(|budget| budget.pool.as_ref()),
             schedules: budget.and_then(|budget| budget.schedules.as_ref()),
-        }
+        })
     }
 }
 
@@ -92,9 +104,9 @@ struct TruncatedRules {
 
 impl TruncatedRules {
     /// The read of a slot: one sequence.
-    fn request(&self) -> Request {
-        Request {
-            partition: Partition { index: self.partition.index, count: self.partition.count },
+    fn request(&self) -> PyResult<Request> {
+        Ok(Request {
+            partition: self.partition.partition()?,
             // A sequence counts for at least one sample, so a share of one sample is always one sequence.
             share: 1,
             passed: u64::MAX,
@@ -102,11 +114,15 @@ impl TruncatedRules {
             counts_sequences: false,
             is_global: false,
             limits: None,
-        }
+        })
     }
 
-    fn truncation(&self) -> Truncation {
-        Truncation { steps: self.num_steps, overlap: self.right_splice }
+    fn truncation(&self) -> PyResult<Truncation> {
+        // Otherwise a full row would not move on.
+        if self.right_splice >= self.num_steps {
+            return Err(PyValueError::new_err("a truncated minibatch has more steps than its splice"));
+        }
+        Ok(Truncation { steps: self.num_steps, overlap: self.right_splice })
     }
 }
 
@@ -324,6 +340,17 @@ impl TimelineReader {
         }
         Ok(py.detach(|| work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))))
     }
+
+    /// # Errors
+    /// `ValueError`: the table has no such place.
+    fn place(&self, py: Python<'_>, cursor: CursorAt) -> PyResult<Cursor> {
+        let (cursor, chunk_starts) = (cursor.into(), self.chunk_starts.bind(py).readonly());
+        let chunk_starts = chunk_starts.as_slice()?;
+        if !self.quick(py, |state| state.reader.has(chunk_starts, cursor))? {
+            return Err(PyValueError::new_err("a cursor of another table"));
+        }
+        Ok(cursor)
+    }
 }
 
 #[pymethods]
@@ -351,6 +378,10 @@ impl TimelineReader {
         }
         let randomization = window.map(|window| window.randomization(seed));
         let reader = py.detach(|| Reader::new(table, randomization, end));
+        // Positions are divided by the number of samples.
+        if reader.num_samples() == 0 {
+            return Err(PyValueError::new_err("a table without samples"));
+        }
         Ok(Self {
             lengths: lengths.clone().unbind(),
             chunk_starts: (*chunk_starts).clone().unbind(),
@@ -397,12 +428,14 @@ impl TimelineReader {
 
     /// Return to an earlier cursor.
     fn rewind(&self, py: Python<'_>, cursor: CursorAt) -> PyResult<()> {
-        self.quick(py, |state| state.reader.rewind(cursor.into()))
+        let cursor = self.place(py, cursor)?;
+        self.quick(py, |state| state.reader.rewind(cursor))
     }
 
     /// Keep the data that `rewind` needs to return to a cursor of this sweep.
     fn hold(&self, py: Python<'_>, cursor: CursorAt) -> PyResult<()> {
-        self.quick(py, |state| state.reader.hold(cursor.into()))
+        let cursor = self.place(py, cursor)?;
+        self.quick(py, |state| state.reader.hold(cursor))
     }
 
     /// Bytes of memory in use, without the table's arrays.
@@ -441,8 +474,9 @@ impl TimelineReader {
 
     /// Prepare for another partition or size, with empty slots.
     fn change_partition(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) -> PyResult<()> {
+        let partition = ShareOfData { index, count }.partition()?;
         self.quick(py, |state| {
-            state.reader.change_partition(Partition { index, count });
+            state.reader.change_partition(partition);
             state.slots = Slots::new(num_slots);
         })
     }
@@ -450,7 +484,7 @@ impl TimelineReader {
     /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
     /// and at the end of the data. None if the data have ended before the first read.
     fn read_several(&self, py: Python<'_>, rules: ReadRules, most: usize) -> PyResult<Option<SeveralReads>> {
-        let minibatches = rules.minibatches();
+        let minibatches = rules.minibatches()?;
         let (crosses_sweeps, is_dealt) = (rules.crosses_sweeps, rules.is_dealt);
         let read = |state: &mut State, table: Table<'_>, pause: &mut Pause<'_>| {
             state.delivered.clear();
@@ -510,7 +544,7 @@ impl TimelineReader {
 
     /// Pass over at most `most` reads of `read_several` that end at position `until` or before; returns their number.
     fn pass_reads(&self, py: Python<'_>, rules: ReadRules, most: u64, until: u64) -> PyResult<u64> {
-        let minibatches = rules.minibatches();
+        let minibatches = rules.minibatches()?;
         let num_passed = self.run(py, |state, table, pause| {
             let begin = state.reader.cursor();
             let passed = or_out_of_memory(|| state.reader.pass(table, minibatches, most, until, pause));
@@ -524,7 +558,7 @@ impl TimelineReader {
 
     /// Pass over at most `most` truncated minibatches; returns their number.
     fn pass_truncated(&self, py: Python<'_>, rules: TruncatedRules, most: u64) -> PyResult<u64> {
-        let (request, truncation) = (rules.request(), rules.truncation());
+        let (request, truncation) = (rules.request()?, rules.truncation()?);
         let num_passed = self.run(py, |state, table, pause| {
             let (mut parts, mut num_passed) = (Vec::new(), 0);
             while num_passed < most.min(MOST_READS_PASSED) {
@@ -543,7 +577,7 @@ impl TimelineReader {
 
     /// Read a truncated minibatch; None if the data have ended.
     fn read_truncated(&self, py: Python<'_>, rules: TruncatedRules) -> PyResult<Option<TruncatedRead>> {
-        let (request, truncation) = (rules.request(), rules.truncation());
+        let (request, truncation) = (rules.request()?, rules.truncation()?);
         let read = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();
             match state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause) {
@@ -586,17 +620,18 @@ impl TimelineReader {
 
     /// Restore the slots. Every sequence is in the table and has samples left.
     fn restore_pending(&self, py: Python<'_>, slots: Vec<Vec<PendingTuple>>) -> PyResult<()> {
-        self.run(py, |state, table, _| {
+        let restored = self.run(py, |state, table, _| {
             let pending = |&(sequence, next, end_of_sweep): &PendingTuple| {
-                let length = table.lengths.get(sequence as usize);
+                let exists = (sequence as usize) < table.lengths.len();
+                let load = exists.then(|| table.lengths.get(sequence as usize)).filter(|&load| next < load)?;
                 // The first chunk starts at 0, as `new` has checked, so at least one start is counted.
                 let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
-                Pending { delivered: Delivered { sequence, chunk: chunk as u32, load: length }, next, end_of_sweep }
+                Some(Pending { delivered: Delivered { sequence, chunk: chunk as u32, load }, next, end_of_sweep })
             };
-            let queues = slots.iter().map(|slot| slot.iter().map(pending).collect::<VecDeque<_>>()).collect();
-            state.slots.restore(queues);
-            Ok(())
-        })
+            let queues = slots.iter().map(|slot| slot.iter().map(pending).collect::<Option<VecDeque<_>>>());
+            Ok(queues.collect::<Option<_>>().map(|queues| state.slots.restore(queues)))
+        })?;
+        restored.ok_or_else(|| PyValueError::new_err("a sequence that is not in the table, or has ended"))
     }
 
     /// The chunks of all pending sequences, and of the sequences that a pool left to the next pool, each once.
@@ -641,8 +676,12 @@ impl TimelineReader {
         index: u64,
         count: u64,
     ) -> PyResult<(Vec<i64>, u32)> {
-        let partition = Partition { index, count };
-        self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, rank, last, partition)))
+        let partition = ShareOfData { index, count }.partition()?;
+        let found = self.run(py, |state, table, _| {
+            let exist = rank <= last && (last as usize) + 1 < table.chunk_starts.len();
+            Ok(exist.then(|| state.reader.chunks_at(table, sweep, rank, last, partition)))
+        })?;
+        found.ok_or_else(|| PyValueError::new_err(format!("no ranks from {rank} to {last}")))
     }
 
     /// The next at most `limit` chunks needed from a rank on in one sweep, and the rank after them.
@@ -655,7 +694,7 @@ impl TimelineReader {
         index: u64,
         count: u64,
     ) -> PyResult<(Vec<i64>, u32)> {
-        let partition = Partition { index, count };
+        let partition = ShareOfData { index, count }.partition()?;
         self.run(py, |state, table, _| Ok(state.reader.chunks_from(table, sweep, rank, limit, partition)))
     }
 }
@@ -702,13 +741,18 @@ fn deal<'py>(
     budget: Option<&Budget>,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Vec<usize>)> {
     let loads = loads.as_slice()?;
-    // The core cuts the array at these bounds without a check.
-    if bounds.first() != Some(&0) || bounds.last() != Some(&loads.len()) || !bounds.is_sorted() {
-        return Err(PyValueError::new_err("not the bounds of minibatches"));
-    }
-    let partition = Partition { index: rank, count: num_ranks };
+    check_bounds(&bounds, loads.len(), "minibatches")?;
+    let partition = ShareOfData { index: rank, count: num_ranks }.partition()?;
     let (kept, kept_bounds) = detached(py, || dealt(loads, &bounds, partition, by_padded_area, budget))?;
     Ok((kept.into_array(py)?, kept_bounds))
+}
+
+/// Check that bounds ascend from 0 to a number of sequences. The core cuts arrays at them without a check.
+fn check_bounds(bounds: &[usize], num_sequences: usize, of: &str) -> PyResult<()> {
+    if bounds.first() != Some(&0) || bounds.last() != Some(&num_sequences) || !bounds.is_sorted() {
+        return Err(PyValueError::new_err(format!("not the bounds of {of}")));
+    }
+    Ok(())
 }
 
 /// The result of `timeline::deal`, or with packed rows of `timeline::deal_rows`.
@@ -741,9 +785,9 @@ fn steps_of_lanes<'py>(
     seed: u64,
 ) -> PyResult<Words<'py>> {
     let lengths = lengths.as_slice()?;
-    // The core cuts the array at these bounds without a check, and without steps it has no bin for a sequence.
-    let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&lengths.len()) && bounds.is_sorted();
-    if !are_bounds || lanes.len() + 1 != bounds.len() || num_steps == 0 {
+    check_bounds(&bounds, lengths.len(), "lanes")?;
+    // Without steps, the core has no bin for a sequence.
+    if lanes.len() + 1 != bounds.len() || num_steps == 0 {
         return Err(PyValueError::new_err("not the bounds of lanes"));
     }
     interruptible(py, |pause| timeline::steps_of_lanes(lengths, &bounds, &lanes, num_steps, seed, pause))?
@@ -785,9 +829,10 @@ impl Shares {
     #[pyo3(signature = (num_samples, chunk_starts, budget=None))]
     fn new(num_samples: u64, chunk_starts: PyReadonlyArray1<'_, i64>, budget: Option<Py<Budget>>) -> PyResult<Self> {
         let num_chunks = chunk_starts.as_slice()?.len().saturating_sub(1) as u64;
-        // The position of a read is divided by the number of samples to find its sweep.
-        if num_samples == 0 || num_chunks == 0 {
-            return Err(PyValueError::new_err("an empty table"));
+        // The position of a read is divided by the number of samples to find its sweep. Each chunk has a sample, so
+        // the number of a part is not above the position.
+        if num_chunks == 0 || num_chunks > num_samples {
+            return Err(PyValueError::new_err("not a table of chunks"));
         }
         let inner = timeline::Shares::new(num_samples, num_chunks);
         Ok(Self { inner, chunk_starts: (*chunk_starts).clone().unbind(), budget })
@@ -808,19 +853,19 @@ impl Shares {
         let chunk_starts = chunk_starts.as_slice()?;
         let (sequences, chunks, loads) = (all.sequences.as_slice()?, all.chunks.as_slice()?, all.loads.as_slice()?);
         let count = sequences.len();
-        // The core cuts the arrays at these bounds without a check, and needs the end of each read.
-        let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&count) && bounds.is_sorted();
-        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), loads.len()] != [count; 2] {
-            return Err(PyValueError::new_err("not the bounds of minibatches"));
+        check_bounds(&bounds, count, "minibatches")?;
+        if ends.len() + 1 != bounds.len() || [chunks.len(), loads.len()] != [count; 2] {
+            return Err(PyValueError::new_err("not the sequences of minibatches"));
         }
+        let partition = partition.partition()?;
         let budget = self.budget.as_ref().map(Py::get);
         let lengths = budget.is_none_or(|budget| budget.pool.is_none()).then_some(loads);
         let (kept, bounds) = detached(py, || {
-            let partition = Partition { index: partition.index, count: partition.count };
             let (kept, kept_bounds) = dealt(loads, &bounds, partition, by_padded_area, budget);
             let all = timeline::Sequences { sequences, chunks, lengths };
             (self.inner.add(all, &bounds, &ends, &kept, chunk_starts), kept_bounds)
         })?;
+        let kept = kept.ok_or_else(|| PyValueError::new_err("a sequence is not in its chunk"))?;
         let timeline::Kept { sequences, parts, indices } = kept;
         Ok(Dealt {
             sequences: sequences.into_array(py)?.unbind(),

@@ -6,6 +6,7 @@ use cntkio_core::chunk;
 use cntkio_core::memory::OutOfMemory;
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use rayon::prelude::*;
@@ -96,7 +97,7 @@ impl Packed {
     }
 
     fn stream(&self, number: usize) -> PyResult<&Stream> {
-        self.streams.get(number).ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("no such stream"))
+        self.streams.get(number).ok_or_else(|| PyIndexError::new_err("no such stream"))
     }
 }
 
@@ -165,8 +166,11 @@ impl PackRequest {
         streams: Streams,
         bounds: Vec<usize>,
         parts: Option<(Words, Words)>,
-    ) -> PackRequest {
-        PackRequest { chunks, chunk_indices, indices_in_chunk, streams, bounds, parts }
+    ) -> PyResult<PackRequest> {
+        if !bounds.is_sorted() {
+            return Err(PyValueError::new_err("not the bounds of minibatches"));
+        }
+        Ok(PackRequest { chunks, chunk_indices, indices_in_chunk, streams, bounds, parts })
     }
 }
 

@@ -258,6 +258,17 @@ impl Reader {
         self.cursor
     }
 
+    /// True if a cursor is a place of this table: [`rewind`](Reader::rewind) and [`hold`](Reader::hold) take no other.
+    #[must_use]
+    pub fn has(&self, chunk_starts: &[i64], cursor: Cursor) -> bool {
+        let (index, rank) = (i64::from(cursor.index), cursor.rank as usize);
+        match self.randomization {
+            // The rank is looked up again.
+            Some(_) => cursor.index <= self.num_sequences,
+            None => chunk_starts.get(rank..=rank + 1).is_some_and(|chunk| (chunk[0]..chunk[1]).contains(&index)),
+        }
+    }
+
     /// Go back to a former position, at no cost if the last read began there.
     pub fn rewind(&mut self, cursor: Cursor) {
         self.cursor = cursor;
@@ -1005,8 +1016,11 @@ impl Reader {
         while rank < num_chunks && chunks.len() < limit {
             let (start, end) = (table.start(rank as usize) as u64, table.start(rank as usize + 1) as u64);
             let turn = (shift + i128::from(start)).rem_euclid(i128::from(partition.count)) as u64;
-            let until_ours = (partition.index + partition.count - turn) % partition.count;
-            if start + until_ours < end {
+            let until_ours = match partition.index.checked_sub(turn) {
+                Some(turns) => turns,
+                None => partition.count - turn + partition.index,
+            };
+            if until_ours < end - start {
                 chunks.push(i64::from(rank));
             }
             rank += 1;
@@ -1061,9 +1075,7 @@ impl Walk<'_, '_, '_> {
     fn next(&mut self, cursor: &mut Cursor) -> Result<(&[Located], &SweepPlan), Stopped> {
         let mut num_located = self.order.located_from(cursor.index).len();
         if num_located == 0 {
-            while self.order.plan.starts[cursor.rank as usize + 1] <= cursor.index {
-                cursor.rank += 1;
-            }
+            cursor.rank = self.order.plan.rank_of(cursor.index);
             num_located =
                 self.order.locate(self.table, self.is_of_single_samples, cursor.rank, cursor.index, self.pause)?;
             // The shuffle pauses by itself. This pause is for long reads of an order that is known already.

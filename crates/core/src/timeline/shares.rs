@@ -108,8 +108,16 @@ impl Shares {
     ///
     /// `all` describes all sequences of the reads, `bounds` the first sequence of each read and, last, their number;
     /// `ends` are the positions after each read, or any later position of its sweep than the first if the read is of a
-    /// single sweep. `kept` ascends. `chunk_starts` has the first sequence of each chunk.
-    pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32], chunk_starts: &[i64]) -> Kept {
+    /// single sweep. `kept` ascends. `chunk_starts` has the first sequence of each chunk and, last, their number.
+    /// `None`: a kept sequence is not in its chunk, and nothing was added.
+    pub fn add(
+        &mut self,
+        all: Sequences,
+        bounds: &[usize],
+        ends: &[u64],
+        kept: &[u32],
+        chunk_starts: &[i64],
+    ) -> Option<Kept> {
         let with_room = || memory::with_room(kept.len());
         let mut own = Kept { sequences: with_room(), parts: with_room(), indices: memory::with_room(kept.len()) };
         // `kept` ascends over all reads, so one pass finds the read of each kept sequence.
@@ -131,15 +139,20 @@ impl Shares {
                     next = at;
                     first_part = position / self.num_samples * self.num_chunks;
                 }
-                let (sequence, chunk) = (all.sequences[at], all.chunks[at]);
-                let (part, index) = (first_part + chunk as u64, (sequence - chunk_starts[chunk as usize]) as u32);
-                self.parts.entry(part).or_default().add(index);
+                let (sequence, chunk) = (all.sequences[at], usize::try_from(all.chunks[at]).ok()?);
+                let (first, end) = (*chunk_starts.get(chunk)?, *chunk_starts.get(chunk + 1)?);
+                if !(first..end).contains(&sequence) {
+                    return None;
+                }
                 own.sequences.push(sequence);
-                own.parts.push(part as i64);
-                own.indices.push(index);
+                own.parts.push(i64::try_from(first_part.checked_add(chunk as u64)?).ok()?);
+                own.indices.push(u32::try_from(sequence - first).ok()?);
             }
         }
-        own
+        for (&part, &index) in own.parts.iter().zip(&own.indices) {
+            self.parts.entry(part as u64).or_default().add(index);
+        }
+        Some(own)
     }
 
     /// True if a part has any sequences.
@@ -191,7 +204,7 @@ mod tests {
         let lengths = [2, 1, 3, 1, 2, 3, 2];
         let (sequences, chunks, lengths) = (&[3, 2, 0, 4, 1, 0, 1], &[1, 0, 0, 1, 0, 0, 0], Some(&lengths[..]));
         let all = Sequences { sequences, chunks, lengths };
-        let kept = shares.add(all, &[0, 3, 7], &[6, 14], &[0, 1, 2, 4, 5, 6], &[0, 3, 5]);
+        let kept = shares.add(all, &[0, 3, 7], &[6, 14], &[0, 1, 2, 4, 5, 6], &[0, 3, 5]).expect("all in their chunks");
         assert_eq!(kept.sequences, [3, 2, 0, 1, 0, 1]);
         assert_eq!(kept.parts, [1, 0, 0, 0, 2, 2]); // the last two are of the second sweep
         assert_eq!(kept.indices, [0, 2, 0, 1, 0, 1]);
