@@ -289,8 +289,14 @@ class CTFSchema:
         is_compact: bool = False,
         is_subset: bool = False,
         notes: Notes | None = None,
-        svmlight: tuple[int, bool, bool] | None = None,
+        svmlight: SvmlightLayout | None = None,
     ) -> CTFSchema: ...
+
+@final
+class SvmlightLayout:
+    """The form of a svmlight text: the index of its first feature, and whether larger features are errors."""
+
+    def __new__(cls, base: int, *, has_queries: bool, is_bounded: bool) -> SvmlightLayout: ...
 
 def ctf_chunk_borders(text: _Text, first: int, chunk_size_in_bytes: int, in_lines: bool) -> list[int]: ...
 
@@ -313,10 +319,26 @@ class CTFScan:
 
 def ctf_index(
     area: Area, in_lines: bool, defining: bytes | None, num_threads: int
-) -> tuple[list[CTFScan], tuple[int | None, int | None]]: ...
+) -> tuple[list[CTFScan], RefusedLine]: ...
+
+@final
+class RefusedLine:
+    """Where a text cannot be indexed: the offset of a line without a fitting id, or of a line of 4 GiB or more."""
+
+    bad_id: int | None
+    long_line: int | None
+
+@final
+class SvmlightFacts:
+    """The least and the largest index of a feature, and the largest label."""
+
+    least_index: int
+    largest_index: int
+    largest_label: int
+
 def svmlight_index(
     area: Area, by_query: bool, num_threads: int
-) -> tuple[list[CTFScan], tuple[int, int, int], tuple[int | None, int | None]]: ...
+) -> tuple[list[CTFScan], SvmlightFacts, RefusedLine]: ...
 def ctf_are_nothing(
     text: _Text, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], num_threads: int
 ) -> list[bool]: ...
@@ -854,7 +876,23 @@ def cbf_write(
 ) -> CBFFault | None: ...
 
 _Bytes = npt.NDArray[np.uint8]
-_LineFault = tuple[int, int | None, tuple[int, str] | None]
+
+@final
+class UnwritableSequence:
+    """A sequence that cannot be written, because of a value of a stream, or because it has no sample."""
+
+    sequence: int
+    stream: int | None
+    value: float | None
+
+@final
+class UnreadLine:
+    """A line with a wrong number of columns or an unknown token, or with neither if it is not UTF-8."""
+
+    line: int
+    num_columns: int | None
+    column: int | None
+    token: str | None
 
 def text_write(
     chunk: Chunk,
@@ -863,7 +901,7 @@ def text_write(
     streams: list[tuple[int, bytes, bool]],
     num_threads: int,
     piece: int,
-) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...
+) -> tuple[list[_Bytes], UnwritableSequence | None]: ...
 def svmlight_write(
     chunk: Chunk,
     keys: npt.NDArray[np.uint64],
@@ -871,7 +909,7 @@ def svmlight_write(
     base: int,
     num_threads: int,
     piece: int,
-) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...
+) -> tuple[list[_Bytes], UnwritableSequence | None]: ...
 def begin_in_fork() -> None: ...
 def begin_thread() -> None: ...
 def release_kept_memory() -> int: ...
@@ -906,7 +944,7 @@ class TokenText:
     @property
     def first_empty(self) -> int | None: ...
     @property
-    def fault(self) -> _LineFault | None: ...
+    def fault(self) -> UnreadLine | None: ...
 
 def text_tokens(
     block: bytes,
@@ -924,4 +962,4 @@ def text_numbers(
     features: tuple[int, int],
     labels: tuple[int, int, tuple[Dictionary, int, bool] | None] | None,
     separator: int | None,
-) -> tuple[_Bytes, int, _LineFault | None]: ...
+) -> tuple[_Bytes, int, UnreadLine | None]: ...

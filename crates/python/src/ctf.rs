@@ -40,8 +40,25 @@ pub(crate) struct CTFScan {
     hollow: Py<PyArray1<u32>>,
 }
 
-/// Offset of an id of 2^64 or more, and of a line of 4 GiB or more.
-type Refused = (Option<u64>, Option<u64>);
+/// Where a text cannot be indexed.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+#[derive(Default)]
+pub(crate) struct RefusedLine {
+    /// Offset of an id of 2^64 or more, or of a line without a query.
+    bad_id: Option<u64>,
+    /// Offset of a line of 4 GiB or more.
+    long_line: Option<u64>,
+}
+
+impl RefusedLine {
+    fn bad_id(at: u64) -> RefusedLine {
+        RefusedLine { bad_id: Some(at), long_line: None }
+    }
+
+    fn long_line(at: u64) -> RefusedLine {
+        RefusedLine { bad_id: None, long_line: Some(at) }
+    }
+}
 
 /// An area of a text, from the attributes of an object.
 #[derive(FromPyObject)]
@@ -71,7 +88,7 @@ pub(crate) fn ctf_index(
     in_lines: bool,
     defining: Option<Vec<u8>>,
     num_threads: usize,
-) -> PyResult<(Vec<CTFScan>, Refused)> {
+) -> PyResult<(Vec<CTFScan>, RefusedLine)> {
     let source = area.source.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
@@ -81,15 +98,21 @@ pub(crate) fn ctf_index(
     let pool = pool(num_threads)?;
     let index = || ctf::index(text, first, part, mode, defining.as_deref(), share);
     Ok(match detached(py, || pool.install(index))? {
-        Ok(shares) => (scans(py, shares)?, (None, None)),
-        Err(Unindexed::Overflow(overflow)) => (Vec::new(), (Some(overflow.at), None)),
-        Err(Unindexed::LongLine { at }) => (Vec::new(), (None, Some(at))),
+        Ok(shares) => (scans(py, shares)?, RefusedLine::default()),
+        Err(Unindexed::Overflow(overflow)) => (Vec::new(), RefusedLine::bad_id(overflow.at)),
+        Err(Unindexed::LongLine { at }) => (Vec::new(), RefusedLine::long_line(at)),
         Err(Unindexed::Unread(error)) => return Err(error.into()),
     })
 }
 
 /// The least and the largest index of a feature, and the largest label.
-type SvmlightFacts = (u64, u64, u64);
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+#[derive(Default)]
+pub(crate) struct SvmlightFacts {
+    least_index: u64,
+    largest_index: u64,
+    largest_label: u64,
+}
 
 /// Find the samples of the lines of a svmlight text that start in an area, as `ctf_index` does. With `by_query`,
 /// neighbouring lines of a query are a sequence. Returns also facts about the samples and, without sequences, the
@@ -100,7 +123,7 @@ pub(crate) fn svmlight_index(
     area: Area<'_>,
     by_query: bool,
     num_threads: usize,
-) -> PyResult<(Vec<CTFScan>, SvmlightFacts, Refused)> {
+) -> PyResult<(Vec<CTFScan>, SvmlightFacts, RefusedLine)> {
     let source = area.source.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if by_query { Mode::Ids } else { Mode::Lines };
@@ -110,10 +133,10 @@ pub(crate) fn svmlight_index(
     let index = || svmlight::index(text, first, part, mode, share);
     Ok(match detached(py, || pool.install(index))? {
         Ok((shares, Facts { least_index, largest_index, largest_label })) => {
-            (scans(py, shares)?, (least_index, largest_index, largest_label), (None, None))
+            (scans(py, shares)?, SvmlightFacts { least_index, largest_index, largest_label }, RefusedLine::default())
         }
-        Err(Unscanned::NoQuery(NoQuery(at))) => (Vec::new(), (0, 0, 0), (Some(at), None)),
-        Err(Unscanned::LongLine { at }) => (Vec::new(), (0, 0, 0), (None, Some(at))),
+        Err(Unscanned::NoQuery(NoQuery(at))) => (Vec::new(), SvmlightFacts::default(), RefusedLine::bad_id(at)),
+        Err(Unscanned::LongLine { at }) => (Vec::new(), SvmlightFacts::default(), RefusedLine::long_line(at)),
         Err(Unscanned::Unread(error)) => return Err(error.into()),
     })
 }
@@ -186,10 +209,24 @@ struct Notes {
     unknown_names: bool,
 }
 
+/// The form of a svmlight text.
+#[pyclass(frozen, from_py_object, module = "cntkio._core")]
+#[derive(Clone, Copy)]
+pub(crate) struct SvmlightLayout(svmlight::Layout);
+
+#[pymethods]
+impl SvmlightLayout {
+    /// `base`: the index of the first feature; `has_queries`: queries are a stream; `is_bounded`: larger features are
+    /// errors.
+    #[new]
+    #[pyo3(signature = (base, *, has_queries, is_bounded))]
+    fn new(base: u32, has_queries: bool, is_bounded: bool) -> SvmlightLayout {
+        SvmlightLayout(svmlight::Layout { base, has_queries, is_bounded })
+    }
+}
+
 #[pymethods]
 impl CTFSchema {
-    /// `svmlight`: the index of the first feature, whether queries are a stream, and whether larger features are
-    /// errors.
     #[new]
     #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, notes=None, svmlight=None))]
     fn new(
@@ -199,7 +236,7 @@ impl CTFSchema {
         is_compact: bool,
         is_subset: bool,
         notes: Option<Notes>,
-        svmlight: Option<(u32, bool, bool)>,
+        svmlight: Option<SvmlightLayout>,
     ) -> PyResult<CTFSchema> {
         let stream = |stream: StreamSchema| {
             let StreamSchema { alias, is_sparse, dim, number: Number(number) } = stream;
@@ -213,8 +250,6 @@ impl CTFSchema {
         {
             return Err(PyValueError::new_err("only a svmlight text has whole numbers"));
         }
-        let svmlight =
-            svmlight.map(|(base, has_queries, is_bounded)| svmlight::Layout { base, has_queries, is_bounded });
         Ok(CTFSchema {
             inner: Schema {
                 streams,
@@ -224,7 +259,7 @@ impl CTFSchema {
                 is_subset,
                 keeps_findings,
                 notes_unknown_names: unknown_names,
-                svmlight,
+                svmlight: svmlight.map(|layout| layout.0),
             },
         })
     }

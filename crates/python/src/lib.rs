@@ -63,9 +63,9 @@ mod _core {
 
     #[pymodule_export]
     use super::ctf::{
-        CTFBegun, CTFChunk, CTFFinding, CTFScan, CTFSchema, CTFSeen, CTFWordScan, Spare, ctf_are_distinct,
-        ctf_are_nothing, ctf_chunk_borders, ctf_index, ctf_index_chunks, ctf_infer, ctf_parse, ctf_place,
-        ctf_scan_words, svmlight_index,
+        CTFBegun, CTFChunk, CTFFinding, CTFScan, CTFSchema, CTFSeen, CTFWordScan, RefusedLine, Spare, SvmlightFacts,
+        SvmlightLayout, ctf_are_distinct, ctf_are_nothing, ctf_chunk_borders, ctf_index, ctf_index_chunks, ctf_infer,
+        ctf_parse, ctf_place, ctf_scan_words, svmlight_index,
     };
 
     #[pymodule_export]
@@ -86,7 +86,10 @@ mod _core {
     use super::survey::{StreamFigures, hashes, repeated, survey};
 
     #[pymodule_export]
-    use super::text::{Dictionary, TokenText, svmlight_write, text_losses, text_numbers, text_tokens, text_write};
+    use super::text::{
+        Dictionary, TokenText, UnreadLine, UnwritableSequence, svmlight_write, text_losses, text_numbers, text_tokens,
+        text_write,
+    };
 
     #[pymodule_export]
     use super::htk::{

@@ -11,9 +11,30 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-/// Sequence in the chunk; the stream and its value, or None for a sequence without a sample.
-type UnwritableTuple = (usize, Option<(usize, f64)>);
 type Bytes<'py> = Bound<'py, PyArray1<u8>>;
+
+/// A sequence that cannot be written.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct UnwritableSequence {
+    /// Its number in the chunk.
+    sequence: usize,
+    /// The stream and its value; `None`: the sequence has no sample.
+    stream: Option<usize>,
+    value: Option<f64>,
+}
+
+/// The pieces of a text, or why there are none.
+fn written(
+    py: Python<'_>,
+    pieces: Result<Vec<Vec<u8>>, Unwritable>,
+) -> PyResult<(Vec<Bytes<'_>>, Option<UnwritableSequence>)> {
+    let (sequence, stream, value) = match pieces {
+        Ok(pieces) => return Ok((arrays(py, pieces)?, None)),
+        Err(Unwritable::Value { sequence, stream, value }) => (sequence, Some(stream), Some(value)),
+        Err(Unwritable::NoSample { sequence }) => (sequence, None, None),
+    };
+    Ok((vec![], Some(UnwritableSequence { sequence, stream, value })))
+}
 
 /// Write the sequences of a chunk from `first` on as text, one sequence for each key. `streams`: column and name.
 #[pyfunction]
@@ -25,7 +46,7 @@ pub(crate) fn text_write<'py>(
     streams: Vec<(usize, Vec<u8>, bool)>,
     num_threads: usize,
     piece: usize,
-) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableTuple>)> {
+) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableSequence>)> {
     let (chunk, keys) = (&chunk.get().inner, keys.as_slice()?);
     // The writer looks up a sequence for each key without a check.
     if first.checked_add(keys.len()).is_none_or(|last| last > chunk.num_sequences()) {
@@ -35,11 +56,7 @@ pub(crate) fn text_write<'py>(
     let streams: Vec<_> =
         streams.iter().map(|(column, name, are_classes)| (*column, &name[..], *are_classes)).collect();
     let pool = pool(num_threads)?;
-    Ok(match detached(py, || pool.install(|| ctf::write(chunk, first, keys, &streams, piece)))? {
-        Ok(pieces) => (arrays(py, pieces)?, None),
-        Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
-        Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
-    })
+    written(py, detached(py, || pool.install(|| ctf::write(chunk, first, keys, &streams, piece)))?)
 }
 
 /// Write the sequences of a chunk as svmlight text. `columns`: features, label and query; `keys`: the query of each
@@ -53,15 +70,11 @@ pub(crate) fn svmlight_write<'py>(
     base: u32,
     num_threads: usize,
     piece: usize,
-) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableTuple>)> {
+) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableSequence>)> {
     let (chunk, keys) = (&plain(&chunk.get().inner)?, keys.as_slice()?);
     let columns = svmlight::Columns { features: columns.0, label: columns.1, query: columns.2, base };
     let pool = pool(num_threads)?;
-    Ok(match detached(py, || pool.install(|| svmlight::write(chunk, keys, columns, piece)))? {
-        Ok(pieces) => (arrays(py, pieces)?, None),
-        Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
-        Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
-    })
+    written(py, detached(py, || pool.install(|| svmlight::write(chunk, keys, columns, piece)))?)
 }
 
 /// The number of numbers that a precision changes, and the offset of the first.
@@ -109,15 +122,26 @@ impl Dictionary {
     }
 }
 
-/// Line in the block; its number of columns, if that is wrong; column and token of an unknown token. A line that is
-/// not UTF-8 has neither.
-type LineFaultTuple = (u64, Option<usize>, Option<(usize, String)>);
+/// A line that cannot be read. A line that is not UTF-8 has neither a number of columns nor a token.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct UnreadLine {
+    /// Its number in the block.
+    line: u64,
+    /// Its number of columns, if that is wrong.
+    num_columns: Option<usize>,
+    /// An unknown token, and its column.
+    column: Option<usize>,
+    token: Option<String>,
+}
 
-fn line_fault((line, fault): (u64, LineFault)) -> LineFaultTuple {
-    match fault {
-        LineFault::Encoding => (line, None, None),
-        LineFault::Columns { found } => (line, Some(found), None),
-        LineFault::Unknown { column, token } => (line, None, Some((column, token))),
+impl UnreadLine {
+    fn of((line, fault): (u64, LineFault)) -> UnreadLine {
+        let (num_columns, column, token) = match fault {
+            LineFault::Encoding => (None, None, None),
+            LineFault::Columns { found } => (Some(found), None, None),
+            LineFault::Unknown { column, token } => (None, Some(column), Some(token)),
+        };
+        UnreadLine { line, num_columns, column, token }
     }
 }
 
@@ -129,7 +153,7 @@ pub(crate) struct TokenText {
     /// The number of columns without a token, and the first line that has one.
     num_empty: u64,
     first_empty: Option<u64>,
-    fault: Option<LineFaultTuple>,
+    fault: Option<Py<UnreadLine>>,
 }
 
 /// Turn lines of columns of tokens into sequences.
@@ -154,7 +178,7 @@ pub(crate) fn text_tokens(
     let (made, fault) = match detached(py, || convert::tokens(block, first_key, &dictionaries, style))? {
         Ok(made) => (made, None),
         // Python knows the file and the line before the block, so it makes the exception.
-        Err(fault) => (convert::TokenText::default(), Some(line_fault(fault))),
+        Err(fault) => (convert::TokenText::default(), Some(Py::new(py, UnreadLine::of(fault))?)),
     };
     Ok(TokenText {
         text: made.text.into_array(py)?.unbind(),
@@ -176,7 +200,7 @@ pub(crate) fn text_numbers<'py>(
     features: (usize, usize),
     labels: Option<LabelTuple>,
     separator: Option<u8>,
-) -> PyResult<(Bytes<'py>, u64, Option<LineFaultTuple>)> {
+) -> PyResult<(Bytes<'py>, u64, Option<UnreadLine>)> {
     let chosen = match &labels {
         None => Labels::None,
         Some((start, count, None)) => Labels::Copied { start: *start, count: *count },
@@ -186,6 +210,6 @@ pub(crate) fn text_numbers<'py>(
     };
     Ok(match detached(py, || convert::numbers(block, features, chosen, separator))? {
         Ok((text, num_lines)) => (text.into_array(py)?, num_lines, None),
-        Err(fault) => (Vec::new().into_array(py)?, 0, Some(line_fault(fault))),
+        Err(fault) => (Vec::new().into_array(py)?, 0, Some(UnreadLine::of(fault))),
     })
 }

@@ -264,16 +264,16 @@ def uci_to_ctf(
                 rows = block.partition(b"\n")[2] if skip_header and not number else block
                 text, lines, fault = _core.text_numbers(rows, features, labels, separator)
                 if fault is not None:
-                    line = rows.split(b"\n", fault[0] + 1)[fault[0]]
-                    is_label = label_type == "Category" and fault[2] and fault[2][0] == labels_start
+                    line = rows.split(b"\n", fault.line + 1)[fault.line]
+                    is_label = label_type == "Category" and fault.column == labels_start
                     unknown = _NO_CATEGORY if is_label else _NOT_A_NUMBER
-                    if fault[2] and NO_NUMBER.fullmatch(fault[2][1].encode()) and not is_label:
+                    if fault.token and NO_NUMBER.fullmatch(fault.token.encode()) and not is_label:
                         unknown += "; the format has no NaN and no infinity: write a number, or remove the line"
                     # Only the first line of the file can be a header, and a header has no numbers.
-                    elif not (num_lines or fault[0] or skip_header or _NUMBER.search(line)):
+                    elif not (num_lines or fault.line or skip_header or _NUMBER.search(line)):
                         unknown += f"; if the first line is a header, set {caller().words.setting('skip_header', True)}"
                     needed = f"at least {num_columns}"
-                    if separator is None and fault[1] is not None and b"," in line:
+                    if separator is None and fault.num_columns is not None and b"," in line:
                         needed += f"; if commas separate the columns, set {caller().words.setting('delimiter', ',')}"
                     # The header was not passed to the core, but counts in the numbers of lines.
                     raise _line_error(path, num_lines + skip_header, fault, needed, unknown)
@@ -312,11 +312,9 @@ def _categories(
     return names, max(num_labels, len(names)), is_sparse
 
 
-def _line_error(
-    path: str, first_line: int, fault: tuple[int, int | None, tuple[int, str] | None], columns: str, unknown: str
-) -> FormatError:
-    line, num_columns, token = fault
-    what = "bytes that are not UTF-8" if token is None else f"column {token[0]}: {token[1]!r} {unknown}"
+def _line_error(path: str, first_line: int, fault: _core.UnreadLine, columns: str, unknown: str) -> FormatError:
+    num_columns, token = fault.num_columns, fault.token
+    what = "bytes that are not UTF-8" if token is None else f"column {fault.column}: {token!r} {unknown}"
     if num_columns is not None:
         what = f"{num_columns} column{'s' * (num_columns != 1)}; expected {columns}"
-    return FormatError(what, path=path, line=first_line + line + 1)
+    return FormatError(what, path=path, line=first_line + fault.line + 1)

@@ -104,8 +104,6 @@ from cntkio.streams import (
 
 # Indices of sequences in their chunk, ascending; None: all.
 _Sequences: TypeAlias = npt.NDArray[np.uint32] | None
-# For svmlight: the index of the first feature, whether queries are a stream, whether larger features are errors.
-_Svmlight: TypeAlias = tuple[int, bool, bool]
 # A stream's name in a text. Surrogates are excluded, because UTF-8 cannot encode them.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
 # Sizes by which a chunk is divided among threads. They change only the time, never a result.
@@ -303,7 +301,10 @@ class CTFFormat(Format):
         self.define(options.streams, [options.dtype] * len(options.streams))
 
     def define(
-        self, definitions: Mapping[str, Any], dtypes: Sequence[npt.DTypeLike], svmlight: _Svmlight | None = None
+        self,
+        definitions: Mapping[str, Any],
+        dtypes: Sequence[npt.DTypeLike],
+        svmlight: _core.SvmlightLayout | None = None,
     ) -> None:
         """Set the streams, whose types are in the order by name, and the schema for the core."""
         # The order by name is also the order in which errors about a sequence count.

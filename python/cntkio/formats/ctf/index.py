@@ -524,11 +524,11 @@ def _scanned(
     """Find the sequences from the line at an offset to the line at `last`, or to the end."""
 
     def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
-        scans, (bad_id, long_line) = _core.ctf_index(area, in_lines, settings.defining, num_threads())
-        if bad_id is not None:
+        scans, refused = _core.ctf_index(area, in_lines, settings.defining, num_threads())
+        if refused.bad_id is not None:
             what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
-            raise Locator(file).error(bad_id, what)
-        return scans, long_line
+            raise Locator(file).error(refused.bad_id, what)
+        return scans, refused.long_line
 
     return scanned_parts(file, first, scan, SHARE if in_lines else SHARE_WITH_IDS, last)
 

@@ -132,10 +132,10 @@ def write_ctf_file(
         for piece, keys in _with_keys(corpus, renumber, listed, progress):
             texts, unwritable = _core.text_write(piece.chunk, 0, keys, streams, num_threads(), SEQUENCES_PER_CORE)
             if unwritable is not None:
-                sequence_index, value = unwritable
-                what = "the sequence has no sample" if value is None else f"the value {value[1]}"
-                place = (int(keys[sequence_index]), None if value is None else infos[value[0]][1].name)
-                raise FormatError(f"{what}{_INEXPRESSIBLE}", path=corpus.name, sequence=place[0], stream=place[1])
+                column = unwritable.stream
+                what = "the sequence has no sample" if column is None else f"the value {unwritable.value}"
+                key, name = int(keys[unwritable.sequence]), None if column is None else infos[column][1].name
+                raise FormatError(f"{what}{_INEXPRESSIBLE}", path=corpus.name, sequence=key, stream=name)
             for text in texts:
                 file.write(text.data)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial, reduce
 from itertools import chain
@@ -197,9 +197,9 @@ class Facts(NamedTuple):
     largest_index: int
     largest_label: int
 
-    def with_more(self, other: Iterable[int]) -> Facts:
-        least, *largest = zip(self, other, strict=True)
-        return Facts(min(least), *map(max, largest))
+    def with_more(self, other: Facts | _core.SvmlightFacts) -> Facts:
+        least, largest = min(self.least_index, other.least_index), max(self.largest_index, other.largest_index)
+        return Facts(least, largest, max(self.largest_label, other.largest_label))
 
 
 def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
@@ -239,12 +239,12 @@ class _SvmlightFormat(CTFFormat):
 
         def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
             nonlocal facts
-            scans, found, (no_query, long_line) = _core.svmlight_index(area, by_query, num_threads())
-            if no_query is not None:
+            scans, found, refused = _core.svmlight_index(area, by_query, num_threads())
+            if refused.bad_id is not None:
                 what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
-                raise Locator(file).error(no_query, what + other_in("svmlight", file))
+                raise Locator(file).error(refused.bad_id, what + other_in("svmlight", file))
             facts = facts.with_more(found)
-            return scans, long_line
+            return scans, refused.long_line
 
         start = find_start(file)
         with announced("indexing", file.size - start.offset):
@@ -271,7 +271,9 @@ class _SvmlightFormat(CTFFormat):
         definitions = _streams(own, max(min(num_features, LARGEST_DIM), 1), num_labels)
         # The order is by name: features, label, qid.
         dtypes = [own.dtype, own.label_dtype or own.dtype, np.int64][: len(definitions)]
-        self.define(definitions, dtypes, (self._base, own.query_id, own.num_features is not None))
+        is_bounded = own.num_features is not None
+        layout = _core.SvmlightLayout(self._base, has_queries=own.query_id, is_bounded=is_bounded)
+        self.define(definitions, dtypes, layout)
         return [index._replace(streams=self.streams, first_indices={_FEATURES: self._base}) for index in indexes]
 
     def words(self, kind: str, stream: int | None) -> str:

@@ -102,13 +102,12 @@ def write_svmlight_file(
 
 
 def _unwritable_line(
-    corpus: Pieces, names: Sequence[str | None], num_before: int, unwritable: tuple[int, tuple[int, float] | None]
+    corpus: Pieces, names: Sequence[str | None], num_before: int, unwritable: _core.UnwritableSequence
 ) -> FormatError:
-    sequence, found = unwritable
-    if found is None:
+    sequence, stream, value = unwritable.sequence, unwritable.stream, unwritable.value
+    if stream is None:
         what = f"a sequence without {names[0]!r}, or with another number of other samples; expected as many of each"
         return FormatError(what, path=corpus.name, sequence=num_before + sequence)
-    stream, value = found
     info = next(info for info in corpus.streams if info.name == names[stream])
     several = f"{info.dim} values, or entries" if info.is_sparse else f"{info.dim} values"
     what = (
