@@ -4,6 +4,7 @@
 //! Most numbers take one multiplication in `f64`; where that cannot prove its result, the standard library's
 //! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
 
+use crate::memory;
 use cntkio_memory::copy::Number;
 use cntkio_memory::small::Widens;
 use cntkio_simd::Kernel;
@@ -87,8 +88,14 @@ fn digits(bytes: &[u8], mut at: usize, mut push: impl FnMut(u8)) -> usize {
     at
 }
 
-/// A type that values are stored in.
+/// A precision: `f32` or `f64`.
 pub trait Element: Number + Widens<Small = u8> + Default + From<f32> + PartialEq + std::fmt::Debug + 'static {
+    /// True if this is double precision.
+    const IS_DOUBLE: bool;
+
+    /// Append values that a file stores in the other precision, lowest byte first.
+    fn append_converted(out: &mut Vec<Self>, bytes: &[u8]);
+
     /// The value of a scanned number; `text` is the number as written.
     fn round(decimal: &Decimal, text: &[u8]) -> Self;
 
@@ -114,6 +121,13 @@ const POWERS: [f64; 45] = [
 ];
 
 impl Element for f32 {
+    const IS_DOUBLE: bool = false;
+
+    #[inline]
+    fn append_converted(out: &mut Vec<f32>, bytes: &[u8]) {
+        memory::extend(out, bytes.as_chunks().0.iter().map(|&value| f64::from_le_bytes(value) as f32));
+    }
+
     #[inline]
     fn dense_prefix(kernel: Kernel, bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
         kernel.dense_f32(bytes, at, limit, out)
@@ -151,6 +165,13 @@ impl Element for f32 {
 }
 
 impl Element for f64 {
+    const IS_DOUBLE: bool = true;
+
+    #[inline]
+    fn append_converted(out: &mut Vec<f64>, bytes: &[u8]) {
+        memory::extend(out, bytes.as_chunks().0.iter().map(|&value| f64::from(f32::from_le_bytes(value))));
+    }
+
     #[inline]
     fn round(decimal: &Decimal, text: &[u8]) -> f64 {
         let Decimal { mantissa, exponent, negative, is_exact, .. } = *decimal;

@@ -51,7 +51,7 @@ pub use runs::{Runs, Targets};
 pub use samples::Samples;
 pub use small::{Numbers, Small};
 pub use stored::Stored;
-pub use values::{NumberType, Precision, Value, Values};
+pub use values::{NumberType, Value, Values};
 
 use crate::memory;
 use std::sync::Arc;

@@ -11,8 +11,9 @@
 
 use super::bytes::{Bytes, i32s, u32_at};
 use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, span};
-use super::values::{NumberType, Precision, Values, in_either_precision, reserve};
+use super::values::{NumberType, Values, in_either_precision, reserve};
 use crate::memory;
+use crate::number::Element;
 use cntkio_memory::copy::{Number, append_stored};
 use cntkio_simd::{prefetch, prefetch_first};
 
@@ -190,7 +191,7 @@ impl AllStored<'_> {
     }
 }
 
-fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
+fn dense<T: Element>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
     let mut all: Vec<&[u8]> = memory::with_room(pieces.len());
     for &Piece { column, bytes } in pieces {
         let (count, mut values) = bytes.split_at_checked(4).ok_or_else(|| column.changed())?;
@@ -218,7 +219,7 @@ fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> 
     Ok(())
 }
 
-fn sparse<T: Precision>(
+fn sparse<T: Element>(
     pieces: &[Piece],
     mut takes: Takes,
     values: &mut Vec<T>,

@@ -149,7 +149,7 @@ impl Values {
 
     /// Append values that a file stores, lowest byte first, in double precision or in single.
     pub(crate) fn append_stored(&mut self, bytes: &[u8], is_double: bool) {
-        fn append<T: Precision>(out: &mut Vec<T>, bytes: &[u8], is_double: bool) {
+        fn append<T: Element>(out: &mut Vec<T>, bytes: &[u8], is_double: bool) {
             if is_double == T::IS_DOUBLE { T::append_le(out, bytes) } else { T::append_converted(out, bytes) }
         }
         // The caller's column has the type of a stream of a file, which is a float.
@@ -201,32 +201,6 @@ values! {
     f64, F64, fn small(values: &[u8]) -> Option<AnyWidth<'_, f64>> { Some(AnyWidth::Small(values)) };
     i32, I32, fn of_narrow(values: &[u16]) -> Option<AnyWidth<'_, i32>> { Some(AnyWidth::Small(values)) };
     i64, I64, fn of_narrow(values: &[u16]) -> Option<AnyWidth<'_, i64>> { Some(AnyWidth::Small(values)) };
-}
-
-/// A precision of [`Values`]: `f32` or `f64`.
-pub trait Precision: Element + Value {
-    /// True if this is double precision.
-    const IS_DOUBLE: bool;
-    /// Append values that a file stores in the other precision, lowest byte first.
-    fn append_converted(out: &mut Vec<Self>, bytes: &[u8]);
-}
-
-impl Precision for f32 {
-    const IS_DOUBLE: bool = false;
-
-    #[inline]
-    fn append_converted(out: &mut Vec<f32>, bytes: &[u8]) {
-        memory::extend(out, bytes.as_chunks().0.iter().map(|&value| f64::from_le_bytes(value) as f32));
-    }
-}
-
-impl Precision for f64 {
-    const IS_DOUBLE: bool = true;
-
-    #[inline]
-    fn append_converted(out: &mut Vec<f64>, bytes: &[u8]) {
-        memory::extend(out, bytes.as_chunks().0.iter().map(|&value| f64::from(f32::from_le_bytes(value))));
-    }
 }
 
 /// Reserve memory for `count` more values, in huge pages if they are large enough.
