@@ -1,6 +1,6 @@
 """Work of a rank of a global partition in each format, compared with a single process.
 
-    python bench/shares.py [FOLDER] [--mb 512] [--ranks 8] [--size 65536] [--repeat 3]
+    python bench/shares.py [FOLDER] [--mb 512] [--ranks 8] [--size 65536] [--repeat 3] [--split]
 
 FOLDER gets corpora of about --mb times 10^6 bytes, unless they exist: sequences of words (seqs.ctf of corpora.py),
 lines of sparse values (sparse.ctf), both as binary files, and HTK features with labels as htk.py writes them, in an
@@ -10,6 +10,9 @@ A rank delivers its share of the global minibatches of a sweep; a single process
 in a process of its own. The table shows the least processor time of a sweep after the corpus was opened (share: divided
 by that of the single process), and the bytes of the chunks that were loaded, as they lie in memory. Chunks of mapped
 files count, although they take no memory of the process.
+
+With --split, ranks share packed rows of a text of long sequences (200 to 4,000 words, a quarter of --mb) instead. The
+table has the sequences that a rank loads and its processor time, of the rank with the most, as shares of a rank alone.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import cntkio
-from cntkio import GlobalPartition, StreamDef, StreamDefs
+import numpy as np
+from cntkio import Budget, GlobalPartition, StreamDef, StreamDefs, packed
 from harness.corpora import speech
 from harness.engines import line, machine
 
@@ -87,10 +91,10 @@ def prepare(folder: Path, megabytes: int) -> None:
 
 
 class Counting:
-    """A deserializer whose corpus counts the bytes of the chunks that it loads."""
+    """A deserializer whose corpus counts the bytes of the chunks that it loads, and their sequences."""
 
     def __init__(self, deserializer: Any) -> None:
-        self._deserializer, self.num_bytes = deserializer, 0
+        self._deserializer, self.num_bytes, self.num_sequences = deserializer, 0, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._deserializer, name)
@@ -105,6 +109,7 @@ class Counting:
         def load_and_count(*arguments: Any) -> Any:
             loaded = load(*arguments)
             self.num_bytes += loaded.chunk.num_bytes
+            self.num_sequences += loaded.chunk.num_sequences
             return loaded
 
         return load_and_count
@@ -121,22 +126,52 @@ class CountingCorpus:
         return getattr(self._corpus, name)
 
 
-def sweep(corpora: list[Any], ranks: int, size: int) -> float:
+def sweep(corpora: list[Any], own: GlobalPartition, size: Any) -> float:
     """Read a rank's share of a sweep, and return the seconds of processor time."""
     with cntkio.MinibatchSource(corpora, max_sweeps=1) as source:
-        begin, own = time.process_time(), GlobalPartition(0, ranks)
-        while source.read(size, own) is not None:
-            pass
+        begin = time.process_time()
+        while (minibatch := source.read(size, own)) is not None:
+            if isinstance(size, Budget):
+                packed(minibatch, size.row_length or 0, part=own.part)
         return time.process_time() - begin
 
 
-def measured(corpora: list[Any], ranks: int, size: int, repeat: int) -> tuple[float, int]:
-    """Return the least processor time of a sweep, and the bytes of the chunks that it loads."""
+def measured(corpora: list[Any], own: GlobalPartition, size: Any, repeat: int) -> tuple[float, int, int]:
+    """Return the least processor time of a sweep, and the bytes and the sequences of the chunks that it loads."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        seconds = min(pool.starmap(sweep, repeat * [(corpora, ranks, size)], chunksize=1))
+        seconds = min(pool.starmap(sweep, repeat * [(corpora, own, size)], chunksize=1))
     counting = [Counting(corpus) for corpus in corpora]
-    sweep(counting, ranks, size)
-    return seconds, sum(corpus.num_bytes for corpus in counting)
+    sweep(counting, own, size)
+    return seconds, sum(corpus.num_bytes for corpus in counting), sum(corpus.num_sequences for corpus in counting)
+
+
+def long_text(folder: Path, megabytes: int) -> list[Any]:
+    """Return a text of long sequences, and write it if it does not exist."""
+    path, draw = folder / "long.ctf", np.random.default_rng(1)
+    if not path.exists():
+        with path.open("w") as file:
+            for key in range(megabytes * 10**6 // (2100 * 16)):
+                words = draw.integers(0, 50_000, draw.integers(200, 4001))
+                file.writelines(f"{key}\t|w {word}:1\n" for word in words.tolist())
+    streams = StreamDefs(w=StreamDef(field="w", shape=50_000, is_sparse=True))
+    return [cntkio.CTFDeserializer(path, streams, cache_index=True)]
+
+
+def split(folder: Path, megabytes: int, repeat: int) -> None:
+    """Print the costs of ranks that share packed rows."""
+    corpora = long_text(folder, megabytes)
+    line("row", "ranks", "sequences", "bytes", "time", "alone", "rank")
+    for length in (16_384, 65_536, 262_144):
+        size, whole = Budget(rows=1, row_length=length, pool=400), None
+        for count in (1, 2, 4, 8):
+            shares = [measured(corpora, GlobalPartition(part=(rank, count)), size, repeat) for rank in range(count)]
+            most = [max(share[number] for share in shares) for number in range(3)]
+            whole = whole or most
+            seconds, num_bytes, num_sequences = (one / other for one, other in zip(most, whole, strict=True))
+            line(
+                f"{length:,}", f"{count}", f"{num_sequences:.2f}", f"{num_bytes:.2f}", f"{seconds:.2f}",
+                f"{whole[0]:.3f} s", f"{most[0]:.3f} s",
+            )  # fmt: skip
 
 
 def main() -> None:
@@ -146,16 +181,21 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--size", type=int, default=65_536, help="samples of a global minibatch")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--split", action="store_true", help="let ranks share packed rows")
     options = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        prepare(folder, options.mb)
         print(machine())
+        if options.split:
+            split(folder, options.mb // 4, options.repeat)
+            return
+        prepare(folder, options.mb)
         line(f"a rank of {options.ranks}", "alone", "rank", "share", "chunks alone", "rank", "share")
         for name, corpora in CORPORA.items():
             whole, own = (
-                measured(corpora(folder), ranks, options.size, options.repeat) for ranks in (1, options.ranks)
+                measured(corpora(folder), GlobalPartition(0, ranks), options.size, options.repeat)
+                for ranks in (1, options.ranks)
             )
             line(
                 name, f"{whole[0]:.3f} s", f"{own[0]:.3f} s", f"{own[0] / whole[0]:.2f}",

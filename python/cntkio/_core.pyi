@@ -427,6 +427,9 @@ def deal(
     by_padded_area: bool,
     budget: Budget | None,
 ) -> tuple[npt.NDArray[np.uint32], list[int]]: ...
+def deal_slices(
+    lengths: npt.NDArray[np.uint32], bounds: list[int], num_ranks: int, rank: int, row_length: int
+) -> tuple[npt.NDArray[np.uint32], list[int]]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def steps_of_lanes(
     lengths: npt.NDArray[np.uint32], bounds: list[int], lanes: list[int], num_steps: int, seed: int

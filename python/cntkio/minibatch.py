@@ -555,6 +555,24 @@ def _constant(value: Any, _: object) -> Any:
     return value
 
 
+class SliceOfRows(NamedTuple):
+    """All sequences of packed rows, for a minibatch that holds only the sequences of a rank's slices.
+
+    Attributes:
+        whole: All sequences, with their keys and without streams.
+        lengths: The samples of each, as the index counts them, uint32.
+        is_held: Whether the minibatch holds it, bool.
+        part: Index and number of the ranks that share the rows.
+        row_length: Samples of a row.
+    """
+
+    whole: Minibatch
+    lengths: npt.NDArray[np.uint32]
+    is_held: npt.NDArray[np.bool_]
+    part: tuple[int, int]
+    row_length: int
+
+
 SourceNames: TypeAlias = str | npt.NDArray[np.str_] | None
 """In a mixture, the name of the part, or the name of the part of each sequence; None: the source is not a mixture."""
 
@@ -593,17 +611,18 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
     """
 
     # Few objects, because Python's collection of garbage looks at each of them.
-    __slots__ = ("_first", "_last", "_origin", "source")
+    __slots__ = ("_first", "_last", "_origin", "slice", "source")
     _origin: Origin
     _first: int  # of the minibatch's sequences among those of the origin
     _last: int
     source: SourceNames
+    slice: SliceOfRows | None  # None: it holds all its sequences
 
     def __init__(self, streams: Mapping[str, Any], keys: Callable[[], npt.NDArray[Any]]) -> None:
         super().__init__(streams)
         self._origin = Origin(lambda _: keys(), np.empty(0, np.int64), None)
         self._first = self._last = 0
-        self.source = None
+        self.source = self.slice = None
 
     @classmethod
     def several(cls, origin: Origin, bounds: Iterable[int]) -> list[Minibatch]:
@@ -617,7 +636,7 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         for first, last in itertools.pairwise(bounds):
             minibatch = cls.__new__(cls)
             minibatch._origin, minibatch._first, minibatch._last = origin, first, last
-            minibatch.source = None
+            minibatch.source = minibatch.slice = None
             minibatches.append(minibatch)
         return minibatches
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,10 @@ from cntkio.arguments import flag, suggests_keywords, whole_number
 from cntkio.displays import counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import are_whole, class_ids
-from cntkio.minibatch import Minibatch, Results
+from cntkio.minibatch import Minibatch, MinibatchData, Results, SliceOfRows
 from cntkio.timeline import WHOLE, Budget, GlobalPartition, Partition, Size
 from cntkio.timeline.fields import is_same
-from cntkio.timeline.partition import checked_partition
+from cntkio.timeline.partition import WHOLE_ROWS, checked_part, checked_partition
 
 _STATE_VERSION = 1
 _MOST_CELLS = 1 << 28
@@ -38,9 +38,11 @@ class PackedRows:
 
     Attributes:
         values: For each stream with the lengths of the sequences: `[rows, length, *sample shape]`, 0 in empty cells;
-            class ids of one-hot streams, int32, `[rows, length]`.
+            class ids of one-hot streams, int32, `[rows, length]`. A rank's part of rows also has the streams with one
+            sample for each sequence here: the sample is in each cell of its sequence.
         of_sequences: For each stream with one sample for each sequence: `[num_sequences, *sample shape]`, or class
-            ids, int32, `[num_sequences]`. If all sequences have one sample, streams are in both mappings.
+            ids, int32, `[num_sequences]`. If all sequences have one sample, streams are in both mappings. Empty if the
+            minibatch holds only the sequences of a rank's part of the rows.
         segment_ids: 1 + the index of the sequence in the minibatch, 0 in empty cells; int32, `[rows, length]`.
         position_ids: Index of the sample in its sequence; in empty cells their index in their segment; int32,
             `[rows, length]`.
@@ -75,11 +77,12 @@ def packed(
             the last row is empty. Otherwise it begins the next row.
         part: Index and number of the ranks that share each row, as for context parallelism. Rank r of n gets slices r
             and 2n-1-r of 2n equal slices, so that causal attention costs all ranks the same; `cu_seqlens` is of the
-            whole rows.
+            whole rows. The minibatch may be of a `GlobalPartition` with this `part`.
 
     Raises:
         ConfigError: The minibatch is empty or does not fit; or a stream has other lengths, or is sparse and not
-            one-hot; or ranks cannot have equal slices of a row.
+            one-hot; or ranks cannot have equal slices of a row; or the minibatch holds only the sequences of another
+            part, or of rows of another length.
 
     Example:
         >>> from cntkio import Budget, CTFDeserializer, MinibatchSource, infer_streams
@@ -93,7 +96,12 @@ def packed(
     length = whole_number("length", length, least=1)
     _require_room(1, length)
     flag("split", split)
-    samples = _samples_of(minibatch)
+    held = minibatch.slice
+    if held is not None and (split or (held.part, held.row_length) != (part, length)):
+        what = f"the minibatch holds only the sequences of part={held.part} of rows of {held.row_length} cells"
+        advice = "pack it as these, without split, or read it with a GlobalPartition without part"
+        raise ConfigError(f"{what}; {advice}", key="part")
+    samples = _samples_of(minibatch, is_part=part[1] > 1)
     lengths = samples.lengths
     begins = np.cumsum(lengths) - lengths
     if not split:
@@ -114,11 +122,7 @@ def packed(
 
 def _columns_of(part: tuple[int, int], length: int) -> npt.NDArray[np.int64] | None:
     """Return the columns of a rank's two slices of each row; None: all columns."""
-    index, count = part
-    whole_number("part", count, least=1)
-    if not 0 <= whole_number("part", index) < count or (count > 1 and length % (2 * count)):
-        what = f"part is {part}, and a row has {length} cells; expected an index below the number of ranks, and"
-        raise ConfigError(f"{what} {2 * count} equal slices", key="part")
+    index, count = checked_part(part, length)
     if count == 1:
         return None
     size = length // (2 * count)
@@ -142,12 +146,14 @@ class _Samples(NamedTuple):
         first: Samples of the first sequence before these.
         values: For each stream with these lengths, its samples.
         of_sequences: For each stream with one sample for each sequence, these samples.
+        is_held: Whether `values` has the samples of each sequence, bool; None: it has all.
     """
 
     lengths: npt.NDArray[np.int64]
     first: int
     values: dict[str, npt.NDArray[Any]]
     of_sequences: dict[str, npt.NDArray[Any]]
+    is_held: npt.NDArray[np.bool_] | None = None
 
     def cut(self, count: int) -> tuple[_Samples, _Samples]:
         """Return the first samples, and the others. A sequence of which samples are in both is in both."""
@@ -175,15 +181,26 @@ class _Samples(NamedTuple):
             names = [name for name in mappings[0] if all(name in mapping for mapping in mappings)]
             columns.append({name: np.concatenate([mapping[name] for mapping in mappings]) for name in names})
         # Only the first part may begin inside a sequence: the others are whole minibatches.
-        return cls(np.concatenate([part.lengths for part in parts]), parts[0].first, *columns)
+        return cls(np.concatenate([part.lengths for part in parts]), parts[0].first, columns[0], columns[1])
 
 
-def _samples_of(minibatch: Minibatch) -> _Samples:
+class _InCells(dict[str, npt.NDArray[Any]]):
+    """The samples of sequences, of which a rank has not all."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        why = "this rank has only the sequences of its part of the rows"
+        raise KeyError(f"{name!r}: {why}; `values` has the samples of sequences in each of their cells")
+
+
+def _samples_of(minibatch: Minibatch, *, is_part: bool = False) -> _Samples:
+    """Return the samples of a minibatch; for a part of rows, samples of sequences are in `values` as well."""
     if not minibatch:
         raise ConfigError("the minibatch is empty; expected a minibatch with streams", key="minibatch")
     # A budget counts the samples of the same stream.
     longest = max(minibatch.values(), key=lambda data: (data.stream.defines_mb_size, data.num_samples, data.num_steps))
-    lengths = longest.lengths
+    lengths, held = longest.lengths, minibatch.slice
+    if held is not None:
+        _require_planned(longest, held, minibatch)
     found = _Samples(lengths, 0, {}, {})
     for name, data in minibatch.items():
         samples = class_ids(data) if data.is_sparse or are_whole(data.stream) else data.values
@@ -191,12 +208,29 @@ def _samples_of(minibatch: Minibatch) -> _Samples:
             found.values[name] = samples
         if (data.lengths == 1).all():
             found.of_sequences[name] = samples
+            if is_part:
+                found.values[name] = np.repeat(samples, lengths, axis=0)
         elif name not in found.values:
             why = "which defines the minibatch size" if longest.stream.defines_mb_size else "which has the most samples"
             message = f"stream {name!r} has neither the lengths of {longest.stream.name!r}, {why},"
             advice = "read only one of the two streams"
             raise ConfigError(f"{message} nor one sample for each sequence; {advice}", key="minibatch")
-    return found
+    if held is None:
+        return found
+    return found._replace(lengths=held.lengths.astype(np.int64), of_sequences=_InCells(), is_held=held.is_held)
+
+
+def _require_planned(data: MinibatchData, held: SliceOfRows, minibatch: Minibatch) -> None:
+    """Refuse lengths that are not in the index, by which other ranks place the sequences that they do not hold."""
+    planned = held.lengths[held.is_held]
+    wrong = np.flatnonzero(data.lengths != planned)
+    if len(wrong):
+        at = wrong[0]
+        where = f"sequence {minibatch.keys_of_sequences[at]}, stream {data.stream.name!r}"
+        found = f"{counted(int(data.lengths[at]), 'sample')}, but the index counts {planned[at]}"
+        why = "ranks that hold only their part of the rows place the other sequences by the index"
+        advice = "correct the file, or read whole rows: a GlobalPartition without part, or a mesh with share"
+        raise ConfigError(f"{where}: {found}; {why}: {advice}", key="part")
 
 
 def _filled(
@@ -236,6 +270,8 @@ def _filled(
     kept: Any = slice(None)
     if columns is not None or own != slice(None):
         own_cells = in_rows(np.arange(num_cells))
+        if samples.is_held is not None:
+            cells = cells[np.repeat(samples.is_held, lengths)]
         shape, places = own_cells.shape, np.full(num_cells, -1)
         places[own_cells] = np.arange(own_cells.size).reshape(shape)
         kept = np.flatnonzero(places[cells] >= 0)
@@ -333,8 +369,8 @@ class SplitRows:
             why = "each lane would leave another amount to the next rows, and a rank knows only its own lanes"
             advice = "use a Budget with rows, whose rows are packed in each lane"
             raise ConfigError(f"SplitRows take no lanes: {why}; {advice}", key="lanes")
-        if partition.num_workers > 1 or self.rows < partition.count:
-            expected = "expected a row for each partition, without workers"
+        if partition.num_workers > 1 or self.rows < partition.count or partition.part != WHOLE_ROWS:
+            expected = "expected a row for each partition, without workers and part"
             raise ConfigError(f"{partition} of {counted(self.rows, 'row')}: {expected}", key="partition")
         return WHOLE, slice(partition.index, None, partition.count)
 

@@ -1,20 +1,33 @@
 """A mesh in place of a rank, and one state of a job for `torch.distributed.checkpoint`. (docs/torch.md)"""
 
 import itertools
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cntkio import Budget, CheckpointError, ConfigError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from cntkio import (
+    Budget,
+    CheckpointError,
+    ConfigError,
+    CTFDeserializer,
+    MinibatchSource,
+    Mixture,
+    SequenceMixture,
+    StreamDef,
+    StreamDefs,
+)
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from cntkio.torch import JobState, MinibatchDataset, place_in_mesh  # noqa: E402
+from cntkio.torch.ranks import Place  # noqa: E402
 from support.gloo import in_ranks, of_all_ranks  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 
 SIZE = Budget(rows=4, row_length=8, pool=30)
 AXES: dict[str, Any] = {"divide": ["dp"], "share": ["tp"], "split": ["cp"]}
@@ -60,6 +73,71 @@ def test_ranks_of_a_mesh_share_and_split_the_rows_of_one_rank(corpus_path: Path)
                     joined = torch.cat([head[name][:, :2], middle[name], head[name][:, 2:]], dim=1)
                     assert torch.equal(joined, rows[name])
                 assert torch.equal(head["cu_seqlens"], rows["cu_seqlens"])
+
+
+def split_into(dataset_of: Any, count: int) -> Any:
+    """Return the cells of the rows at each step, from data sets of the ranks that share them, and one of the ranks."""
+    ranks = [dataset_of(Place((0, 1), (rank, count))) for rank in range(count)]
+    steps = []
+    for parts in zip(*(DataLoader(rank, batch_size=None, num_workers=rank.num_workers) for rank in ranks), strict=True):
+        found = {}
+        for name in ("x", "label", "segment_ids", "position_ids"):
+            halves = [part[name].chunk(2, dim=1) for part in parts]
+            found[name] = torch.cat([head for head, _ in halves] + [tail for _, tail in reversed(halves)], dim=1)
+        assert len({(part.num_sequences, *part.keys_of_sequences.tolist()) for part in parts}) == 1
+        steps.append((found, parts[0].keys_of_sequences.tolist()))
+    return steps
+
+
+@pytest.mark.parametrize(("kind", "num_workers"), [("source", 0), ("source", 2), ("mixture", 1), ("sequences", 0)])
+def test_rows_with_labels_are_split_in_mixtures_and_workers(kind: str, num_workers: int, tmp_path: Path) -> None:
+    streams = StreamDefs(x=StreamDef(field="x", shape=1), label=StreamDef(field="l", shape=1))
+    for name in "ab":
+        lines = [f"{key} |x {key}.{at}" + f" |l {key}" * (at == 0) for key in range(50) for at in range(1 + key % 9)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+
+    def source() -> Any:
+        a, b = (CTFDeserializer(tmp_path / name, streams, chunk_size_in_bytes=200) for name in "ab")
+        if kind == "source":
+            return MinibatchSource(a, max_sweeps=1)
+        return (Mixture if kind == "mixture" else SequenceMixture)({"a": (a, 2), "b": (b, 1)}, stop="all")
+
+    def dataset_of(place: Any) -> Any:
+        dataset = MinibatchDataset(source(), Budget(rows=2, row_length=24, pool=40), layout="rows", mesh=place)
+        dataset.num_workers = num_workers
+        return dataset
+
+    whole = [*dataset_of(Place((0, 1), (0, 1)))]
+    for count in (2,) if num_workers else (2, 3, 4):
+        found = split_into(dataset_of, count)
+        assert [keys for _, keys in found] == [rows.keys_of_sequences.tolist() for rows in whole]
+        for (cells, _), rows in zip(found, whole, strict=True):
+            segments = rows["segment_ids"]
+            for name in ("x", "segment_ids", "position_ids"):
+                assert torch.equal(cells[name], rows[name])
+            labels = rows["label"][segments.long() - 1] * (segments > 0)[..., None]
+            assert torch.equal(cells["label"], labels)
+
+
+def test_a_state_of_split_rows_goes_on_with_other_ranks(corpus_path: Path) -> None:
+    whole = [rows["x"] for rows in new(corpus_path, layout="rows", rank=0, world_size=1)]
+    state, number = None, 0
+    for count in (2, 4, 1):
+        states, parts = [], []
+        for rank in range(count):
+            dataset = new(corpus_path, layout="rows", mesh=Place((0, 1), (rank, count)))
+            if state is not None:
+                dataset.load_state_dict(state)
+            running = iter(dataset)
+            parts.append([next(running)["x"] for _ in range(2)])
+            states.append(json.dumps(dataset.state_dict()))
+        assert len(set(states)) == 1
+        state = json.loads(states[0])
+        for step in zip(*parts, strict=True):
+            halves = [cells.chunk(2, dim=1) for cells in step]
+            joined = [head for head, _ in halves] + [tail for _, tail in reversed(halves)]
+            assert torch.equal(torch.cat(joined, dim=1), whole[number])
+            number += 1
 
 
 @pytest.mark.parametrize(

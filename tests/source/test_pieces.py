@@ -20,6 +20,7 @@ from cntkio import (
     MinibatchSource,
     StreamDef,
     StreamDefs,
+    packed,
     write_cbf,
 )
 from cntkio.formats import Loaded, htk
@@ -261,6 +262,84 @@ def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(
                 shared[:, corpus_index].sum() <= alone[corpus_index]
             )  # sequences that a join leaves out are not loaded
             assert (sizes[1][:, corpus_index] < 0.4 * sizes[0][0, corpus_index]).all()
+
+
+def cells_of(minibatch: Any, size: Any, count: int, part: tuple[int, int] = (0, 1)) -> Any:
+    """The cells of a rank's rows, or of its part of them, and `cu_seqlens`."""
+    minibatch.pop("s", None)  # it is not one-hot
+    rows = packed(minibatch, size.row_length, rows=-(-size.rows // count), part=part)
+    assert rows.values.keys() == minibatch.keys()
+    return {**rows.values, "segments": rows.segment_ids, "positions": rows.position_ids}, rows.cu_seqlens.tolist()
+
+
+def together(parts: Any) -> Any:
+    """The cells of the rows that ranks share, from the parts of all."""
+    cells, cu_seqlens = zip(*parts, strict=True)
+    assert all(of_one == cu_seqlens[0] for of_one in cu_seqlens)
+    halves = {name: [np.split(of_one[name], 2, axis=1) for of_one in cells] for name in cells[0]}
+    joined = {
+        name: np.concatenate([head for head, _ in own] + [tail for _, tail in reversed(own)], axis=1).tolist()
+        for name, own in halves.items()
+    }
+    return joined, cu_seqlens[0]
+
+
+ROWS = [
+    Budget(rows=4, row_length=12, pool=12),
+    Budget(rows=3, row_length=24, pool=11, balance="attention"),
+    Budget(rows=2, row_length=12, pool=9, carry=True),
+]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "old binary" and "repeated" not in kind])
+@properties
+@given(LENGTHS, st.sampled_from(ROWS), st.lists(st.sampled_from([1, 2, 3, 6]), min_size=2, max_size=2), st.data())
+def test_ranks_that_share_rows_have_all_cells_of_the_rows(
+    module_folder: Path, kind: str, lengths: list[int], size: Budget, splits: list[int], data: st.DataObject
+) -> None:
+    corpora = KINDS[kind](module_folder, lengths)
+    options = {
+        "max_sweeps": 2,
+        "max_errors": 1000,
+        "randomization_window_in_chunks": data.draw(st.sampled_from([20, 50])),
+    }
+    count = data.draw(st.integers(1, 3))
+    for index in range(count):
+        with MinibatchSource(corpora, **options) as source:
+            reads = source.minibatches(size, partition=GlobalPartition(index, count))
+            alone = [cells_of(minibatch, size, count) for minibatch in reads]
+        expected = [({name: own.tolist() for name, own in cells.items()}, bounds) for cells, bounds in alone]
+        found, state = [], None
+        # The second time with another number of ranks, from a state of one of the first, in a new source.
+        for steps, split in zip([data.draw(st.integers(0, len(alone))), 1000], splits, strict=True):
+            parts, states = [], []
+            for rank in range(split):
+                part = (rank, split)
+                with MinibatchSource(corpora, **options) as source:
+                    if state is not None:
+                        source.load_state_dict(state)
+                    share = GlobalPartition(index, count, part=part)
+                    reads = itertools.islice(source.minibatches(size, partition=share), steps)
+                    parts.append([cells_of(minibatch, size, count, part) for minibatch in reads])
+                    states.append(source.state_dict())
+            found += [together(step) for step in zip(*parts, strict=True)]
+            state = data.draw(st.sampled_from(states)) if steps else None
+        assert found == expected
+
+
+@pytest.mark.parametrize("kind", ["text", "two texts", "binary", "utterances"])
+def test_a_rank_loads_only_what_is_in_its_part_of_the_rows(module_folder: Path, kind: str) -> None:
+    lengths = np.random.default_rng(3).integers(1, 12, 200).tolist()
+    size, loaded = Budget(rows=2, row_length=96, pool=100), []
+    for rank in range(4):
+        corpora = [Counting(corpus) for corpus in KINDS[kind](module_folder, lengths)]
+        with MinibatchSource(corpora, max_sweeps=1, randomization_window_in_chunks=100) as source:
+            reads = [*source.minibatches(size, partition=GlobalPartition(0, 1, part=(rank, 4)))]
+        held = sum(minibatch.num_sequences for minibatch in reads)
+        assert [corpus.num_sequences for corpus in corpora] == [held] * len(corpora)
+        assert sum(len(minibatch.keys_of_sequences) for minibatch in reads) == held
+        loaded.append(held)
+    assert max(loaded) < 0.45 * len(lengths) and sum(loaded) >= len(lengths)
 
 
 def first_errors(corpora: list[Any], count: int, **options: Any) -> list[tuple[int, FormatError]]:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,57 @@ def test_ranks_that_share_rows_have_every_cell_once(module_folder: Path, split: 
                 for part in parts:
                     assert (part.cu_seqlens == whole.cu_seqlens).all()
                     assert (part.of_sequences["y"] == whole.of_sequences["y"]).all()
+                    # In each cell of a sequence is the sample of the sequence.
+                    own = whole.of_sequences["y"][part.segment_ids - 1] * (part.segment_ids > 0)[..., None]
+                    assert count == 1 or (part.values["y"] == own).all()
+
+
+def test_a_rank_with_some_sequences_of_rows_says_so(module_folder: Path) -> None:
+    lengths = [12, 20, 3, 9, 20, 24, 1, 7]
+    with source_in(module_folder, lengths) as source:
+        whole = source.read(Budget(rows=4, row_length=24, pool=8))
+    with source_in(module_folder, lengths) as source:
+        minibatch = source.read(Budget(rows=4, row_length=24, pool=8), GlobalPartition(part=(1, 3)))
+    assert whole is not None and minibatch is not None
+    keys = minibatch.keys_of_sequences.tolist()
+    assert 0 < len(keys) == minibatch.num_sequences < whole.num_sequences
+    assert minibatch["x"].lengths.tolist() == [lengths[key] for key in keys]
+    own, rows = packed(minibatch, 24, rows=4, part=(1, 3)), packed(whole, 24, rows=4, part=(1, 3))
+    for name in rows.values:
+        assert (own.values[name] == rows.values[name]).all()
+    assert own.segment_ids.tolist() == rows.segment_ids.tolist() and list(own.of_sequences) == []
+    with pytest.raises(KeyError, match="'y': this rank has only the sequences of its part of the rows; `values` has"):
+        own.of_sequences["y"]
+    again = pickle.loads(pickle.dumps(minibatch))
+    assert packed(again, 24, rows=4, part=(1, 3)).values["w"].tolist() == own.values["w"].tolist()
+    for options in ({}, {"part": (0, 3)}, {"part": (1, 3), "split": True}, {"part": (1, 3), "length": 48}):
+        with pytest.raises(ConfigError, match=r"holds only the sequences of part=\(1, 3\) of rows of 24 cells"):
+            packed(minibatch, **{"length": 24, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [30, Budget(samples=30), Budget(rows=4, row_length=26, pool=8)])
+def test_parts_without_rows_that_can_be_shared_are_errors(module_folder: Path, size: Any) -> None:
+    with source_in(module_folder, [12, 20, 3]) as source, pytest.raises(ConfigError, match=r"part.*\(1, 3\)"):
+        source.read(size, GlobalPartition(part=(1, 3)))
+
+
+def test_a_sequence_shorter_than_its_plan_is_an_error_in_a_part(module_folder: Path) -> None:
+    # An empty line counts for the length of its sequence, and costs no error.
+    (module_folder / "b.ctf").write_text("0 |x 1\n0\n0 |x 2\n1 |x 3\n".replace("0\n", "0 |#\n", 1))
+    corpus = CTFDeserializer(module_folder / "b.ctf", StreamDefs(x=StreamDef(field="x", shape=1)))
+    budget = Budget(rows=1, row_length=4, pool=4)
+    with MinibatchSource(corpus, max_sweeps=1) as source:
+        whole = source.read(budget)
+    assert whole is not None and packed(whole, 4, rows=1).segment_ids.tolist() == [[1, 1, 2, 0]]
+    with MinibatchSource(corpus, max_sweeps=1) as source:
+        minibatch = source.read(budget, GlobalPartition(part=(0, 2)))
+    assert minibatch is not None
+    with pytest.raises(ConfigError, match="sequence 0, stream 'x': 2 samples, but the index counts 3"):
+        packed(minibatch, 4, rows=1, part=(0, 2))
+    forgiving = CTFDeserializer(corpus.filename, corpus.streams, max_errors=1)
+    with MinibatchSource(forgiving, max_sweeps=1) as source:
+        minibatch = source.read(budget, GlobalPartition(part=(0, 2)))
+    assert minibatch is not None and packed(minibatch, 4, rows=1, part=(0, 2)).segment_ids.tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize("part", [(2, 2), (-1, 2), (0, 5), (0, 0), (0.5, 2), (0, True)])

@@ -342,6 +342,7 @@ fn budgets() {
         refuse_each("deal of one minibatch", || timeline::deal(&lengths, &[0, 50_000], 2, 0, load));
     }
     refuse_each("deal of rows", || timeline::deal_rows(&lengths, &bounds, 2, 0));
+    refuse_each("deal of slices", || timeline::deal_slices(&lengths, &bounds, 2, 0, 8));
 }
 
 fn timelines() {

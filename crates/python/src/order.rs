@@ -772,6 +772,25 @@ fn dealt(
     }
 }
 
+/// The sequences that a rank holds of several minibatches in rows, if the ranks share each row. `bounds` as for `deal`.
+#[pyfunction]
+fn deal_slices<'py>(
+    py: Python<'py>,
+    lengths: PyReadonlyArray1<'py, u32>,
+    bounds: Vec<usize>,
+    num_ranks: u64,
+    rank: u64,
+    row_length: u32,
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Vec<usize>)> {
+    let lengths = lengths.as_slice()?;
+    let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&lengths.len()) && bounds.is_sorted();
+    if !are_bounds || rank >= num_ranks || num_ranks > u64::from(row_length) {
+        return Err(PyValueError::new_err("not the bounds of minibatches, or not the slices of a row"));
+    }
+    let (kept, kept_bounds) = detached(py, || timeline::deal_slices(lengths, &bounds, num_ranks, rank, row_length))?;
+    Ok((kept.into_array(py)?, kept_bounds))
+}
+
 /// The step of each sequence if each lane spreads its sequences evenly over a number of steps.
 ///
 /// `bounds` ascend from 0 to the number of sequences, and have one entry more than `lanes`.
@@ -908,6 +927,7 @@ impl Shares {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
     module.add_function(wrap_pyfunction!(deal, module)?)?;
+    module.add_function(wrap_pyfunction!(deal_slices, module)?)?;
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
     module.add_function(wrap_pyfunction!(steps_of_lanes, module)?)?;
     module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;

@@ -320,7 +320,7 @@ class _Reports(Report):
     """The reports of several corpora together."""
 
     def __init__(self, name: str, reports: Sequence[Report]) -> None:
-        super().__init__(name)
+        super().__init__(name, sum(report.budget for report in reports))
         self._reports = reports
 
     def costs(self) -> tuple[Costs, ...]:

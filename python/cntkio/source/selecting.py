@@ -26,11 +26,12 @@ from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
-from cntkio.minibatch import Minibatch, Origin
+from cntkio.minibatch import Minibatch, Origin, SliceOfRows
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located, complaint_of
 from cntkio.source.chunks import PiecesOfCorpus, Taken
 from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Plan, Reads, Selection, SequenceOrder
+from cntkio.timeline.selection import Rows
 
 _T = TypeVar("_T")
 
@@ -238,6 +239,8 @@ class Selector:
         else:  # the timeline names the sequences itself
             origin = Origin(lambda _: keys(), located.sequences, None)
         minibatches = Minibatch.several(origin, bounds)
+        if selection.rows is not None:
+            _know_rows(minibatches, selection.rows, origin)
         parts = selection.parts
         for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
             samples = None if parts is not None else self._samples_of(corpus_index, located)
@@ -274,3 +277,11 @@ class Selector:
                 self._ones = np.ones(len(located.frames), np.uint32)
             return located.frames, self._ones[: len(located.frames)]
         return self._arrangement.repeated(corpus_index, located.sequences)
+
+
+def _know_rows(minibatches: Sequence[Minibatch], rows: Rows, origin: Origin) -> None:
+    """Tell minibatches of slices of rows what all sequences of their rows are."""
+    wholes = Minibatch.several(origin._replace(sequences=rows.sequences), rows.bounds)
+    for number, (minibatch, whole) in enumerate(zip(minibatches, wholes, strict=False)):
+        own = rows.between(number, number + 1)
+        minibatch.slice = SliceOfRows(whole, own.lengths, own.is_held, own.part, own.row_length)

@@ -46,11 +46,13 @@ from cntkio.timeline import (
     INFINITELY_REPEAT,
     WHOLE,
     AnyTimeline,
+    GlobalPartition,
     Partition,
     Size,
     checked_partition,
 )
-from cntkio.timeline.budget import check_largest, checked_size
+from cntkio.timeline.budget import check_largest, checked_size, row_length_of
+from cntkio.timeline.partition import WHOLE_ROWS, checked_part
 from cntkio.timeline.state import settings_of
 
 Key = TypeVar("Key")
@@ -71,6 +73,8 @@ class Assembly:
     Attributes:
         streams: The streams of all corpora, numbered consecutively.
         timeline: The sequences of each read. While the pipeline runs, only the pipeline uses the timeline.
+        lengths_are_certain: Whether no sequence is delivered with fewer samples than the index counts, or left out. If
+            so, a rank knows the cells of its sequences in packed rows without the other sequences.
     """
 
     def __init__(self, options: SourceOptions, recipe: Recipe) -> None:
@@ -90,6 +94,8 @@ class Assembly:
             omissions = recipe.omissions(options, self.arrangement.table)
             if omissions is not None:
                 self.arrangement = self.arrangement.without(omissions)
+            forgive = any(corpus.report.budget for corpus in self.corpora)
+            self.lengths_are_certain = not forgive and self.arrangement.flags is None
             keeps_all = recipe.keeps_data_in_memory(options)
             chunks = ChunkStore(
                 self.corpora,
@@ -421,6 +427,10 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def _request(self, minibatch_size_in_samples: Size, partition: Partition) -> Request:
         size, partition = checked_size(minibatch_size_in_samples), checked_partition(partition)
+        if isinstance(partition, GlobalPartition) and partition.part != WHOLE_ROWS:
+            checked_part(partition.part, row_length_of(size))
+            if not self.assembly.lengths_are_certain:
+                partition = dataclasses.replace(partition, part=WHOLE_ROWS)
         request = self._recipe.request(size, partition, self._pipeline.epoch.number)
         check_largest(request.size)
         return request

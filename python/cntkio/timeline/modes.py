@@ -22,10 +22,10 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
-from cntkio.timeline.budget import NO_LIMIT, Budget, Size, check_schedules, size_at
+from cntkio.timeline.budget import NO_LIMIT, Budget, Size, check_schedules, row_length_of, size_at
 from cntkio.timeline.fields import damaged
-from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
-from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, Selection
+from cntkio.timeline.partition import WHOLE, WHOLE_ROWS, GlobalPartition, Partition
+from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, Rows, Selection
 from cntkio.timeline.window import LARGEST_WORD, Window
 
 logger = logging.getLogger("cntkio")
@@ -582,6 +582,9 @@ class Budgets:
 # chunks, so the whole pool is dealt before its first minibatch is delivered. Until they are delivered, dealt reads take
 # about 20 bytes for each sequence of this partition.
 #
+# Ranks that share packed rows are dealt the same rows, and each keeps the sequences that overlap its slices. The order
+# has the lengths of all, so a rank knows the cells of its sequences without the others' samples.
+#
 # Invariant: which sequences a read delivers does not depend on how far reads were dealt.
 
 _READS_AT_ONCE = 256
@@ -598,6 +601,7 @@ class _Group(NamedTuple):
         bounds: First sequence of each read and, last, the number of sequences.
         ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
         cursors: Position of the reader after each read.
+        rows: All sequences of the rows, if the partition has slices of them.
     """
 
     before: Cursor
@@ -605,6 +609,7 @@ class _Group(NamedTuple):
     bounds: list[int]
     ends_of_sweep: list[bool]
     cursors: list[Cursor]
+    rows: Rows | None
 
 
 class DealtAhead(ReadMode):
@@ -623,8 +628,9 @@ class DealtAhead(ReadMode):
         self._mode, self._reader, self._partition = mode, reader, partition
         self._num_chunks = len(reader.chunk_starts) - 1
         self.rounds_to_pass = mode.rounds_to_pass
-        budget = size.for_core() if isinstance(size, Budget) else None
-        self._shares = _core.Shares(reader.num_samples, reader.chunk_starts, budget)
+        self._budget = size.for_core() if isinstance(size, Budget) else None
+        self._row_length = row_length_of(size)
+        self._shares = _core.Shares(reader.num_samples, reader.chunk_starts, self._budget)
         self._groups: deque[_Group] = deque()
         self._next = (0, 0)  # the group and the read to deliver
         self._cursor: Cursor | None = None
@@ -688,7 +694,10 @@ class DealtAhead(ReadMode):
         parts = dealt.parts[begin:end]
         refs = ChunkRefs.found(self._shares.refs(parts, dealt.indices[begin:end]))
         ends_of_sweep = group.ends_of_sweep[first:last]
-        selection = Selection(dealt.sequences[begin:end], parts, ends_of_sweep[-1], cursor.position, None, refs)
+        rows = None if group.rows is None else group.rows.between(first, last)
+        selection = Selection(
+            dealt.sequences[begin:end], parts, ends_of_sweep[-1], cursor.position, None, refs, rows=rows
+        )
         bounds = [bound - begin for bound in group.bounds[first : last + 1]]
         self._next, self._cursor, self.rounds_to_pass = following, cursor, self._partition.num_workers - 1
         return Reads(selection, bounds, ends_of_sweep, group.cursors[first:last])
@@ -769,12 +778,31 @@ class DealtAhead(ReadMode):
             selection, bounds, ends_of_sweep, cursors = delivery
             # A minibatch of a pool, except for the last, ends where the pool begins, which may be where its sweep does.
             ends = [cursor.position + (cursor.batch > 0) for cursor in cursors]
-            dealt = self._shares.deal(selection, bounds, ends, self._partition, self._partition.deal == "area")
-            self._groups.append(_Group(before, dealt, dealt.bounds, ends_of_sweep, [*cursors]))
+            partition, rows = self._partition, None
+            if partition.part != WHOLE_ROWS:
+                selection, bounds, rows = self._slices(selection, bounds)
+                partition = GlobalPartition()  # keeps all of them
+            dealt = self._shares.deal(selection, bounds, ends, partition, partition.deal == "area")
+            self._groups.append(_Group(before, dealt, dealt.bounds, ends_of_sweep, [*cursors], rows))
             where = self._reader.rank
         self._complete = _END if where is None else self._window_begin(where)
         self._is_sound = True
         return delivery is not None
+
+    def _slices(self, selection: Selection, bounds: list[int]) -> tuple[Selection, list[int], Rows]:
+        """Deal rows, and return the sequences in this rank's slices of them, their bounds, and all sequences."""
+        assert selection.loads is not None
+        count, index, part = self._partition.count, self._partition.index, self._partition.part
+        of_rows, row_bounds = _core.deal(selection.loads, bounds, count, index, False, self._budget)
+        sequences = selection.sequences[of_rows]
+        lengths = self._reader.lengths[sequences].astype(np.uint32)
+        held, own_bounds = _core.deal_slices(lengths, row_bounds, part[1], part[0], self._row_length)
+        is_held = np.zeros(len(sequences), np.bool_)
+        is_held[held] = True
+        kept = of_rows[held]
+        columns = selection.sequences[kept], selection.chunks[kept]
+        own = Selection(*columns, selection.end_of_sweep, selection.position, loads=selection.loads[kept])
+        return own, own_bounds, Rows(sequences, lengths, is_held, row_bounds, part, self._row_length)
 
 
 # A source stops asking once its room is full, so the core lists only some chunks in a call.

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal
 from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.errors import ConfigError
 
+WHOLE_ROWS = (0, 1)
+"""The part of packed rows that a single rank has."""
 # The core adds an index and a count as unsigned 64-bit numbers.
 _LARGEST_COUNT = 2**63 - 1
 LARGEST_NUM_WORKERS = 2**16
@@ -101,6 +103,29 @@ class Partition:
         return 0
 
 
+def checked_part(part: Any, length: int | None = None) -> tuple[int, int]:
+    """Return the index and the number of the ranks that share rows; refuse rows that they cannot share.
+
+    Args:
+        length: Cells of a row; 0: the size has no rows; None: the size is not known.
+
+    Example:
+        >>> checked_part((1, 2), 10)
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: part is (1, 2), and a row has 10 cells; expected an index below the number of \
+ranks, and 4 equal slices
+    """
+    index, count = (whole_number("part", number) for number in part)
+    cells = f", and a row has {length} cells" if length else ""
+    if not 0 <= index < count or (count > 1 and length and length % (2 * count)):
+        expected = "expected an index below the number of ranks"
+        slices = f", and {2 * count} equal slices" if length else ""
+        raise ConfigError(f"part is {part}{cells}; {expected}{slices}", key="part")
+    if count > 1 and length == 0:
+        raise ConfigError(f"part={part} needs packed rows: use a Budget with rows and row_length", key="part")
+    return index, count
+
+
 def checked_partition(partition: Any) -> Partition:
     """Return an argument that is a partition.
 
@@ -143,9 +168,14 @@ class GlobalPartition(Partition):
         lanes: Read the corpus in this many lanes, each in an order of its own, in place of CNTK's order and of a deal;
             0: do not. A partition reads only its own lanes, and the global minibatches do not depend on the number of
             partitions, which is at most `lanes` and best divides it. (docs/timeline.md, "Lanes")
+        part: Index and number of the ranks that share each row of a `Budget` with rows, as for `cntkio.packed`. A
+            minibatch may then hold only the sequences with a sample in this rank's slices: its keys, lengths and values
+            are theirs, and `packed` with this `part` knows where they are in the rows. Where ranks load whole chunks,
+            it holds all sequences of the rows.
 
     Raises:
-        ConfigError: `index`, `deal`, `remainder`, `worker` or `lanes` is not possible.
+        ConfigError: `index`, `deal`, `remainder`, `worker` or `lanes` is not possible; or `part`, also at a read
+            without rows that can be shared.
 
     Example:
         >>> import numpy as np
@@ -161,6 +191,7 @@ class GlobalPartition(Partition):
     worker: int = 0
     num_workers: int = 1
     lanes: int = 0
+    part: tuple[int, int] = WHOLE_ROWS
 
     is_balanced: ClassVar[bool] = True
 
@@ -177,6 +208,7 @@ class GlobalPartition(Partition):
             raise ConfigError(f"remainder='merge' and deal='chunk' exclude each other: {why}", key="remainder")
         for name in ("worker", "num_workers", "lanes"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        object.__setattr__(self, "part", checked_part(self.part))
         if self.num_workers > LARGEST_NUM_WORKERS:
             message = f"num_workers is {self.num_workers}; expected at most {LARGEST_NUM_WORKERS}"
             raise ConfigError(message, key="num_workers")
@@ -241,7 +273,8 @@ class GlobalPartition(Partition):
     @property
     def is_dealt(self) -> bool:
         """True if sequences are dealt: not lanes, chunks or minibatches, nor to one partition without workers."""
-        return not self.lanes and self.deal in ("length", "area") and (self.count > 1 or self.num_workers > 1)
+        is_shared = self.count > 1 or self.num_workers > 1 or self.part != WHOLE_ROWS
+        return not self.lanes and self.deal in ("length", "area") and is_shared
 
     @property
     def num_lanes(self) -> int:

@@ -104,6 +104,33 @@ class ChunkRefs(NamedTuple):
         return [[self.chunk_ids[index] for index in chunk_indices] for chunk_indices in reads]
 
 
+class Rows(NamedTuple):
+    """All sequences of the rows of several reads, for a selection of the sequences of a rank's slices.
+
+    Attributes:
+        sequences: The sequences in delivered order, int64.
+        lengths: The samples of each, uint32.
+        is_held: Whether the selection has it, bool.
+        bounds: Index of the first sequence of each read and, last, the number of sequences.
+        part: Index and number of the ranks that share the rows.
+        row_length: Samples of a row.
+    """
+
+    sequences: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.uint32]
+    is_held: npt.NDArray[np.bool_]
+    bounds: list[int]
+    part: tuple[int, int]
+    row_length: int
+
+    def between(self, first: int, last: int) -> Rows:
+        """Return the rows of the reads from `first` to before `last`."""
+        bounds = self.bounds[first : last + 1]
+        own, begin = slice(bounds[0], bounds[-1]), bounds[0]
+        columns = self.sequences[own], self.lengths[own], self.is_held[own]
+        return Rows(*columns, [bound - begin for bound in bounds], self.part, self.row_length)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Selection:
     """The sequences of one read, or of several.
@@ -119,6 +146,7 @@ class Selection:
         keys: Makes the keys of all sequences, if the timeline names them itself. None: the table has them.
         loads: If sequences are still to be dealt to partitions, the numbers that decide the deal, uint32: the samples
             of each sequence, or of packed rows the row of each in its minibatch; else None.
+        rows: If the reads have only the sequences of slices of packed rows, all sequences of these rows; else None.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -129,6 +157,7 @@ class Selection:
     refs: ChunkRefs | None = None
     keys: Callable[[], npt.NDArray[np.str_]] | None = None
     loads: npt.NDArray[np.uint32] | None = None
+    rows: Rows | None = None
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Selection:
         """Return the sequences of the table for which `mask` is true."""

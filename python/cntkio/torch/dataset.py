@@ -37,6 +37,7 @@ from cntkio.timeline.budget import (
     times,
 )
 from cntkio.timeline.modes import check_deal
+from cntkio.timeline.partition import WHOLE_ROWS
 from cntkio.timeline.state import has_begun, has_ended, of_any_partition, position_after_reads
 from cntkio.torch import ranks, trainers
 from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
@@ -74,7 +75,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             partitions"). ``"balanced"``: another deal of this kind, in which whole minibatches are dealt; its states
             fit the same number of ranks (docs/timeline.md, "Balanced partitions"). ``"cntk"``: CNTK's rule, where each
             worker of each rank is a partition (docs/timeline.md, "Partitions"). None: the partition of the state that
-            is loaded; else ``"global"`` with several ranks, and ``"cntk"`` with one.
+            is loaded; else ``"global"`` with several ranks or slices of rows, and ``"cntk"`` with one.
         remainder: For balanced partitions, the rule for fewer sequences than ranks at the end of a sweep: ``"drop"``
             (the default) or ``"repeat"``. For global partitions, the rule for fewer sequences than ranks in a
             minibatch: ``"empty"`` (the default) or ``"merge"``.
@@ -137,7 +138,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             raise ConfigError(f"rank={rank}, but world_size={world_size}; give both or neither", key="rank")
         # If no rank is given, each use asks for it: torch.distributed may be initialized after this data set is made.
         self._given = None if rank is None else ranks.checked(rank, world_size)
-        self._slice = (0, 1)
+        self._slice = WHOLE_ROWS
         if mesh is not None:
             self._given, self._slice = ranks.taken(mesh, rank, row_length_of(minibatch_size) if layout == "rows" else 0)
         self.source = source
@@ -171,7 +172,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
     def partition(self) -> Literal["cntk", "balanced", "global"]:
         """The rule that decides the share of each rank."""
         can_deal = not isinstance(self.source, UserMinibatchSource)
-        return self._partition or ("global" if can_deal and self._rank()[1] > 1 else "cntk")
+        is_shared = self._rank()[1] > 1 or self._slice != WHOLE_ROWS
+        return self._partition or ("global" if can_deal and is_shared else "cntk")
 
     @property
     def remainder(self) -> Any:
@@ -279,7 +281,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def _share_of(self, rank: int, world_size: int, worker: int, num_workers: int) -> Partition:
         deal, lanes = (self.deal, self.lanes) if self.partition == "global" else ("minibatch", 0)
-        share = GlobalPartition(rank, world_size, deal, self.remainder, worker, num_workers, lanes)
+        share = GlobalPartition(rank, world_size, deal, self.remainder, worker, num_workers, lanes, self._slice)
         if self.partition == "cntk":
             return Partition(rank * num_workers + worker, world_size * num_workers)
         return share

@@ -373,7 +373,9 @@ def in_rows(
     if same := [name for name in of_cells if name in streams]:
         raise ConfigError(f"layout='rows' has tensors of its own named {same[0]!r}, like a stream", key="layout")
     tensors = {name: _tensor(array) for name, array in {**streams, **of_cells}.items()}
-    facts = minibatch.keys_of_sequences, minibatch.num_sequences, minibatch.end_of_sweep, None, minibatch.source
+    # `segment_ids` number all sequences of the rows, of which a rank may hold only those in its slices.
+    keys = (minibatch if minibatch.slice is None else minibatch.slice.whole).keys_of_sequences
+    facts = keys, len(keys), minibatch.end_of_sweep, None, minibatch.source
     delivered = _finished(tensors, *facts)
     return delivered if device is None else delivered.to(device)
 

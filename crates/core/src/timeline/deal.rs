@@ -2,7 +2,7 @@
 //!
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
-use super::rows::Cost;
+use super::rows::{Cost, cells_in_rows};
 use super::shuffle::shuffled;
 use super::{Pause, Stopped};
 use crate::memory;
@@ -106,6 +106,34 @@ pub fn deal_rows(rows: &[u32], bounds: &[usize], num_ranks: u64, rank: u64) -> (
         let numbers = (bounds[0] as u32..).zip(&rows[bounds[0]..bounds[1]]);
         for (number, _) in numbers.filter(|(_, row)| u64::from(**row) % num_ranks == rank) {
             memory::push(&mut kept, number);
+        }
+        memory::push(&mut kept_bounds, kept.len());
+    }
+    (kept, kept_bounds)
+}
+
+/// The sequences that a rank holds of minibatches in rows, if the ranks share each row; the result is that of [`deal`].
+///
+/// Rank `r` of `n` has slices `r` and `2n-1-r` of `2n` equal slices of a row, and holds the sequences with a sample
+/// there. The sequences of a minibatch fill rows as in [`cells_in_rows`].
+#[must_use]
+pub fn deal_slices(
+    lengths: &[u32],
+    bounds: &[usize],
+    num_ranks: u64,
+    rank: u64,
+    row_length: u32,
+) -> (Vec<u32>, Vec<usize>) {
+    let size = u64::from(row_length) / (2 * num_ranks);
+    let slices = [rank * size, (2 * num_ranks - 1 - rank) * size];
+    let (mut kept, mut kept_bounds) = (Vec::new(), vec![0]);
+    for bounds in bounds.windows(2) {
+        let own = &lengths[bounds[0]..bounds[1]];
+        for (number, (cell, &length)) in (bounds[0] as u32..).zip(cells_in_rows(own, row_length).into_iter().zip(own)) {
+            let begin = cell as u64 % u64::from(row_length);
+            if slices.iter().any(|&slice| begin < slice + size && slice < begin + u64::from(length)) {
+                memory::push(&mut kept, number);
+            }
         }
         memory::push(&mut kept_bounds, kept.len());
     }
@@ -241,6 +269,14 @@ mod tests {
         let rows = [0, 1, 1, 2, 2, 3, 0];
         let shares: Vec<_> = (0..2).map(|rank| deal_rows(&rows, &[0, 6, 7], 2, rank)).collect();
         assert_eq!(shares, [(vec![0, 3, 4, 6], vec![0, 3, 4]), (vec![1, 2, 5], vec![0, 3, 3])]);
+    }
+
+    #[test]
+    fn ranks_that_share_rows_hold_what_overlaps_their_slices() {
+        // Rows of 8: 3 3 · · | 6 1 · | 8; then 2. Of 4 slices, rank 0 has the first and the last.
+        let lengths = [3, 3, 6, 1, 8, 2];
+        let shares: Vec<_> = (0..2).map(|rank| deal_slices(&lengths, &[0, 5, 6], 2, rank, 8)).collect();
+        assert_eq!(shares, [(vec![0, 2, 3, 4, 5], vec![0, 4, 5]), (vec![0, 1, 2, 4], vec![0, 4, 4])]);
     }
 
     proptest! {

@@ -36,7 +36,7 @@ mod trace;
 
 use crate::lengths::Lengths;
 pub use batches::{Batches, Limits, Pool, batches, cut};
-pub use deal::{Load, deal, deal_rows, steps_of_lanes};
+pub use deal::{Load, deal, deal_rows, deal_slices, steps_of_lanes};
 pub use keyed::Permutation;
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, LeftOut, Minibatches, Outcome, Reader, Request};
