@@ -12,7 +12,7 @@ by that of the single process), and the bytes of the chunks that were loaded, as
 files count, although they take no memory of the process.
 
 With --split, ranks share packed rows of a text of long sequences (200 to 4,000 words, a quarter of --mb) instead. The
-table has the sequences that a rank loads and its processor time, of the rank with the most, as shares of a rank alone.
+table compares the first of them with a rank that loads all sequences of the rows and packs the same cells.
 """
 
 from __future__ import annotations
@@ -126,22 +126,22 @@ class CountingCorpus:
         return getattr(self._corpus, name)
 
 
-def sweep(corpora: list[Any], own: GlobalPartition, size: Any) -> float:
-    """Read a rank's share of a sweep, and return the seconds of processor time."""
+def sweep(corpora: list[Any], own: GlobalPartition, size: Any, part: tuple[int, int] = (0, 1)) -> float:
+    """Read a rank's share of a sweep, pack its `part` of rows, and return the seconds of processor time."""
     with cntkio.MinibatchSource(corpora, max_sweeps=1) as source:
         begin = time.process_time()
         while (minibatch := source.read(size, own)) is not None:
             if isinstance(size, Budget):
-                packed(minibatch, size.row_length or 0, part=own.part)
+                packed(minibatch, size.row_length or 0, part=part)
         return time.process_time() - begin
 
 
-def measured(corpora: list[Any], own: GlobalPartition, size: Any, repeat: int) -> tuple[float, int, int]:
-    """Return the least processor time of a sweep, and the bytes and the sequences of the chunks that it loads."""
+def measured(corpora: list[Any], repeat: int, *reads: Any) -> tuple[float, int, int]:
+    """Return the least processor time of a `sweep`, and the bytes and the sequences of the chunks that it loads."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        seconds = min(pool.starmap(sweep, repeat * [(corpora, own, size)], chunksize=1))
+        seconds = min(pool.starmap(sweep, repeat * [(corpora, *reads)], chunksize=1))
     counting = [Counting(corpus) for corpus in corpora]
-    sweep(counting, own, size)
+    sweep(counting, *reads)  # type: ignore[arg-type]
     return seconds, sum(corpus.num_bytes for corpus in counting), sum(corpus.num_sequences for corpus in counting)
 
 
@@ -158,19 +158,20 @@ def long_text(folder: Path, megabytes: int) -> list[Any]:
 
 
 def split(folder: Path, megabytes: int, repeat: int) -> None:
-    """Print the costs of ranks that share packed rows."""
+    """Print the costs of ranks that share packed rows, beside ranks that load all sequences of the rows."""
     corpora = long_text(folder, megabytes)
-    line("row", "ranks", "sequences", "bytes", "time", "alone", "rank")
+    line("cells of a row", "ranks", "sequences", "bytes", "time of all", "of a part", "share")
     for length in (16_384, 65_536, 262_144):
-        size, whole = Budget(rows=1, row_length=length, pool=400), None
-        for count in (1, 2, 4, 8):
-            shares = [measured(corpora, GlobalPartition(part=(rank, count)), size, repeat) for rank in range(count)]
-            most = [max(share[number] for share in shares) for number in range(3)]
-            whole = whole or most
-            seconds, num_bytes, num_sequences = (one / other for one, other in zip(most, whole, strict=True))
+        size = Budget(rows=1, row_length=length, pool=400)
+        for count in (2, 4, 8):
+            part = (0, count)
+            whole, own = (
+                measured(corpora, repeat, share, size, part)
+                for share in (GlobalPartition(), GlobalPartition(part=part))
+            )
             line(
-                f"{length:,}", f"{count}", f"{num_sequences:.2f}", f"{num_bytes:.2f}", f"{seconds:.2f}",
-                f"{whole[0]:.3f} s", f"{most[0]:.3f} s",
+                f"{length:,}", f"{count}", f"{own[2] / whole[2]:.2f}", f"{own[1] / whole[1]:.2f}",
+                f"{whole[0]:.3f} s", f"{own[0]:.3f} s", f"{own[0] / whole[0]:.2f}",
             )  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def main() -> None:
         line(f"a rank of {options.ranks}", "alone", "rank", "share", "chunks alone", "rank", "share")
         for name, corpora in CORPORA.items():
             whole, own = (
-                measured(corpora(folder), GlobalPartition(0, ranks), options.size, options.repeat)
+                measured(corpora(folder), options.repeat, GlobalPartition(0, ranks), options.size)
                 for ranks in (1, options.ranks)
             )
             line(

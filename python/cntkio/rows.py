@@ -243,10 +243,6 @@ def _filled(
 ) -> PackedRows:
     """Put each sequence into the cells from its `begins` on, and return the `own` rows, and in them the `columns`."""
     lengths = samples.lengths
-    in_sequence = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    cells = np.repeat(begins, lengths) + in_sequence
-    # After `cells`, since the first sequence may have begun in an earlier result.
-    in_sequence[: lengths[:1].sum()] += samples.first
     num_cells = rows * length
     # A cell more, because the last sequence may end where the rows end.
     begins_segment = np.zeros(num_cells + 1, np.bool_)
@@ -254,8 +250,15 @@ def _filled(
     begins_segment[::length] = True
     begins_segment[begins] = True
     begins_segment[begins + lengths] = True
+    numbers = np.arange(1, len(lengths) + 1)
+    if samples.is_held is not None:  # the other sequences have no samples in the columns
+        lengths, begins, numbers = (of_all[samples.is_held] for of_all in (lengths, begins, numbers))
+    in_sequence = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    cells = np.repeat(begins, lengths) + in_sequence
+    # After `cells`, since the first sequence may have begun in an earlier result.
+    in_sequence[: lengths[:1].sum()] += samples.first
     segment_ids, position_ids = np.zeros(num_cells, np.int32), np.zeros(num_cells, np.int32)
-    segment_ids[cells] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
+    segment_ids[cells] = np.repeat(numbers, lengths)
     position_ids[cells] = in_sequence
     # Programs that derive segments from positions find the same segments, because empty cells count as well.
     empty = np.flatnonzero(segment_ids == 0)
@@ -270,8 +273,6 @@ def _filled(
     kept: Any = slice(None)
     if columns is not None or own != slice(None):
         own_cells = in_rows(np.arange(num_cells))
-        if samples.is_held is not None:
-            cells = cells[np.repeat(samples.is_held, lengths)]
         shape, places = own_cells.shape, np.full(num_cells, -1)
         places[own_cells] = np.arange(own_cells.size).reshape(shape)
         kept = np.flatnonzero(places[cells] >= 0)

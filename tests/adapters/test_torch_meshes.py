@@ -159,7 +159,7 @@ def test_wrong_names_of_a_mesh_are_errors(names: Any, message: str) -> None:
     ("options", "message"),
     [
         ({"layout": "rows", "rank": 0, "world_size": 2}, "leave out rank and world_size"),
-        ({}, "split needs packed rows"),
+        ({}, "part is .0, 2., which needs packed rows: use a Budget with rows and, in a data set, layout='rows'"),
         ({"layout": "rows", "minibatch_size": Budget(rows=4, row_length=10, pool=30)}, "a multiple of 4"),
     ],
 )

@@ -112,17 +112,18 @@ def checked_part(part: Any, length: int | None = None) -> tuple[int, int]:
     Example:
         >>> checked_part((1, 2), 10)
         Traceback (most recent call last):
-        cntkio.errors.ConfigError: part is (1, 2), and a row has 10 cells; expected an index below the number of \
-ranks, and 4 equal slices
+        cntkio.errors.ConfigError: part is (1, 2), but a row of 10 cells has no 4 equal slices; use a row_length that \
+is a multiple of 4
     """
     index, count = (whole_number("part", number) for number in part)
-    cells = f", and a row has {length} cells" if length else ""
-    if not 0 <= index < count or (count > 1 and length and length % (2 * count)):
-        expected = "expected an index below the number of ranks"
-        slices = f", and {2 * count} equal slices" if length else ""
-        raise ConfigError(f"part is {part}{cells}; {expected}{slices}", key="part")
+    if not 0 <= index < count:
+        raise ConfigError(f"part is {part}; expected an index below the number of ranks", key="part")
     if count > 1 and length == 0:
-        raise ConfigError(f"part={part} needs packed rows: use a Budget with rows and row_length", key="part")
+        needed = "a Budget with rows and, in a data set, layout='rows'"
+        raise ConfigError(f"part is {part}, which needs packed rows: use {needed}", key="part")
+    if count > 1 and length and length % (2 * count):
+        what = f"part is {part}, but a row of {length} cells has no {2 * count} equal slices"
+        raise ConfigError(f"{what}; use a row_length that is a multiple of {2 * count}", key="part")
     return index, count
 
 

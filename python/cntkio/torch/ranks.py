@@ -18,6 +18,7 @@ import torch
 
 from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline.partition import checked_part
 from cntkio.timeline.state import position_of
 
 _BY_HAND = {"bash", "interactive"}
@@ -128,12 +129,7 @@ def taken(place: Place, rank: object, row_length: int) -> tuple[tuple[int, int],
     """
     if rank is not None:
         raise ConfigError("mesh has the rank and the number of ranks: leave out rank and world_size", key="mesh")
-    slices = 2 * place.rows[1]
-    if slices > 2 and not row_length:
-        raise ConfigError("split needs packed rows: use layout='rows', and a Budget with rows", key="mesh")
-    if slices > 2 and row_length % slices:
-        what = f"a row has {row_length} cells, which {place.rows[1]} ranks cannot split into {slices} equal slices"
-        raise ConfigError(f"{what}; use a row_length that is a multiple of {slices}", key="mesh")
+    checked_part(place.rows, row_length)
     return place
 
 
