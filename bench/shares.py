@@ -161,7 +161,7 @@ def split(folder: Path, megabytes: int, repeat: int) -> None:
     """Print the costs of ranks that share packed rows, beside ranks that load all sequences of the rows."""
     corpora = long_text(folder, megabytes)
     line("cells of a row", "ranks", "sequences", "bytes", "time of all", "of a part", "share")
-    for length in (16_384, 65_536, 262_144):
+    for length in (16_384, 65_536):
         size = Budget(rows=1, row_length=length, pool=400)
         for count in (2, 4, 8):
             part = (0, count)
