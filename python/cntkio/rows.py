@@ -96,6 +96,7 @@ def packed(
     length = whole_number("length", length, least=1)
     _require_room(1, length)
     flag("split", split)
+    part = checked_part(part, length)
     held = minibatch.slice
     if held is not None and (split or (held.part, held.row_length) != (part, length)):
         what = f"the minibatch holds only the sequences of part={held.part} of rows of {held.row_length} cells"
@@ -122,7 +123,7 @@ def packed(
 
 def _columns_of(part: tuple[int, int], length: int) -> npt.NDArray[np.int64] | None:
     """Return the columns of a rank's two slices of each row; None: all columns."""
-    index, count = checked_part(part, length)
+    index, count = part
     if count == 1:
         return None
     size = length // (2 * count)
