@@ -46,7 +46,6 @@ from cntkio.timeline import (
     INFINITELY_REPEAT,
     WHOLE,
     AnyTimeline,
-    GlobalPartition,
     Partition,
     Size,
     checked_partition,
@@ -427,10 +426,9 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def _request(self, minibatch_size_in_samples: Size, partition: Partition) -> Request:
         size, partition = checked_size(minibatch_size_in_samples), checked_partition(partition)
-        if isinstance(partition, GlobalPartition) and partition.part != WHOLE_ROWS:
+        if partition.part != WHOLE_ROWS:
             checked_part(partition.part, row_length_of(size))
-            if not self.assembly.lengths_are_certain:
-                partition = dataclasses.replace(partition, part=WHOLE_ROWS)
+            partition = partition if self.assembly.lengths_are_certain else partition.of_whole_rows
         request = self._recipe.request(size, partition, self._pipeline.epoch.number)
         check_largest(request.size)
         return request

@@ -70,6 +70,16 @@ class Partition:
         return self
 
     @property
+    def part(self) -> tuple[int, int]:
+        """Index and number of the ranks that share each packed row: this rank has all of its rows."""
+        return WHOLE_ROWS
+
+    @property
+    def of_whole_rows(self) -> Partition:
+        """The partition that delivers all sequences of its rows: this partition."""
+        return self
+
+    @property
     def num_shares(self) -> int:
         """Number of partitions that divide the size of a minibatch."""
         return self.count
@@ -239,6 +249,11 @@ class GlobalPartition(Partition):
     def of_reads(self) -> Partition:
         """The partition whose sequences the timeline delivers: the whole data, before each read is divided."""
         return WHOLE
+
+    @property
+    def of_whole_rows(self) -> Partition:
+        """The partition that delivers all sequences of its rows."""
+        return dataclasses.replace(self, part=WHOLE_ROWS)
 
     @property
     def num_shares(self) -> int:
