@@ -72,8 +72,6 @@ class Assembly:
     Attributes:
         streams: The streams of all corpora, numbered consecutively.
         timeline: The sequences of each read. While the pipeline runs, only the pipeline uses the timeline.
-        lengths_are_certain: Whether no sequence is delivered with fewer samples than the index counts, or left out. If
-            so, a rank knows the cells of its sequences in packed rows without the other sequences.
     """
 
     def __init__(self, options: SourceOptions, recipe: Recipe) -> None:
@@ -94,7 +92,7 @@ class Assembly:
             if omissions is not None:
                 self.arrangement = self.arrangement.without(omissions)
             forgive = any(corpus.report.budget for corpus in self.corpora)
-            self.lengths_are_certain = not forgive and self.arrangement.flags is None
+            self._are_lengths_certain = not forgive and self.arrangement.flags is None
             keeps_all = recipe.keeps_data_in_memory(options)
             chunks = ChunkStore(
                 self.corpora,
@@ -162,6 +160,17 @@ class Assembly:
 
         parts = self._recipe.first_sequences_of_parts
         return SourcePlan(begin, self._selector, self.corpora, self.arrangement, request, take_state, parts)
+
+    def share(self, size: Size, partition: Partition) -> Partition:
+        """Return a partition, with whole rows if its part of them cannot be placed without the other sequences.
+
+        A forgiven error may shorten a sequence, and an invalid utterance is left out: then the index does not tell the
+        cells of later sequences.
+        """
+        if partition.part == WHOLE_ROWS:
+            return partition
+        checked_part(partition.part, row_length_of(size))
+        return partition if self._are_lengths_certain else partition.of_whole_rows
 
     def close_corpora(self) -> None:
         for corpus in self.corpora:
@@ -426,10 +435,7 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def _request(self, minibatch_size_in_samples: Size, partition: Partition) -> Request:
         size, partition = checked_size(minibatch_size_in_samples), checked_partition(partition)
-        if partition.part != WHOLE_ROWS:
-            checked_part(partition.part, row_length_of(size))
-            partition = partition if self.assembly.lengths_are_certain else partition.of_whole_rows
-        request = self._recipe.request(size, partition, self._pipeline.epoch.number)
+        request = self._recipe.request(size, self.assembly.share(size, partition), self._pipeline.epoch.number)
         check_largest(request.size)
         return request
 
