@@ -31,7 +31,7 @@ from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located, com
 from cntkio.source.chunks import PiecesOfCorpus, Taken
 from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Plan, Reads, Selection, SequenceOrder
-from cntkio.timeline.selection import Rows
+from cntkio.timeline.selection import RowsOfReads
 
 _T = TypeVar("_T")
 
@@ -279,7 +279,7 @@ class Selector:
         return self._arrangement.repeated(corpus_index, located.sequences)
 
 
-def _know_rows(minibatches: Sequence[Minibatch], rows: Rows, origin: Origin) -> None:
+def _know_rows(minibatches: Sequence[Minibatch], rows: RowsOfReads, origin: Origin) -> None:
     """Tell minibatches of slices of rows what all sequences of their rows are."""
     wholes = Minibatch.several(origin._replace(sequences=rows.sequences), rows.bounds)
     for number, (minibatch, whole) in enumerate(zip(minibatches, wholes, strict=False)):

@@ -25,7 +25,7 @@ from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size, check_schedules, row_length_of, size_at
 from cntkio.timeline.fields import damaged
 from cntkio.timeline.partition import WHOLE, WHOLE_ROWS, GlobalPartition, Partition
-from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, Rows, Selection
+from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Plan, Reads, RowsOfReads, Selection
 from cntkio.timeline.window import LARGEST_WORD, Window
 
 logger = logging.getLogger("cntkio")
@@ -609,7 +609,7 @@ class _Group(NamedTuple):
     bounds: list[int]
     ends_of_sweep: list[bool]
     cursors: list[Cursor]
-    rows: Rows | None
+    rows: RowsOfReads | None
 
 
 class DealtAhead(ReadMode):
@@ -789,7 +789,7 @@ class DealtAhead(ReadMode):
         self._is_sound = True
         return delivery is not None
 
-    def _slices(self, selection: Selection, bounds: list[int]) -> tuple[Selection, list[int], Rows]:
+    def _slices(self, selection: Selection, bounds: list[int]) -> tuple[Selection, list[int], RowsOfReads]:
         """Deal rows, and return the sequences in this rank's slices of them, their bounds, and all sequences."""
         assert selection.loads is not None
         count, index, part = self._partition.count, self._partition.index, self._partition.part
@@ -802,7 +802,7 @@ class DealtAhead(ReadMode):
         kept = of_rows[held]
         columns = selection.sequences[kept], selection.chunks[kept]
         own = Selection(*columns, selection.end_of_sweep, selection.position, loads=selection.loads[kept])
-        return own, own_bounds, Rows(sequences, lengths, is_held, row_bounds, part, self._row_length)
+        return own, own_bounds, RowsOfReads(sequences, lengths, is_held, row_bounds, part, self._row_length)
 
 
 # A source stops asking once its room is full, so the core lists only some chunks in a call.

@@ -44,7 +44,7 @@ class Parts:
         step: Step of the first sample, int64.
         continues: Whether the sequence continues in the next minibatch, at step 0 of the same slot, bool.
         lengths: Number of samples that the whole sequence counts for, uint32.
-        num_slots: Rows of the minibatch.
+        num_slots: RowsOfReads of the minibatch.
         num_steps: Steps of the minibatch: the truncation length.
     """
 
@@ -104,7 +104,7 @@ class ChunkRefs(NamedTuple):
         return [[self.chunk_ids[index] for index in chunk_indices] for chunk_indices in reads]
 
 
-class Rows(NamedTuple):
+class RowsOfReads(NamedTuple):
     """All sequences of the rows of several reads, for a selection of the sequences of a rank's slices.
 
     Attributes:
@@ -123,12 +123,12 @@ class Rows(NamedTuple):
     part: tuple[int, int]
     row_length: int
 
-    def between(self, first: int, last: int) -> Rows:
+    def between(self, first: int, last: int) -> RowsOfReads:
         """Return the rows of the reads from `first` to before `last`."""
         bounds = self.bounds[first : last + 1]
         own, begin = slice(bounds[0], bounds[-1]), bounds[0]
         columns = self.sequences[own], self.lengths[own], self.is_held[own]
-        return Rows(*columns, [bound - begin for bound in bounds], self.part, self.row_length)
+        return RowsOfReads(*columns, [bound - begin for bound in bounds], self.part, self.row_length)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +157,7 @@ class Selection:
     refs: ChunkRefs | None = None
     keys: Callable[[], npt.NDArray[np.str_]] | None = None
     loads: npt.NDArray[np.uint32] | None = None
-    rows: Rows | None = None
+    rows: RowsOfReads | None = None
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Selection:
         """Return the sequences of the table for which `mask` is true."""
