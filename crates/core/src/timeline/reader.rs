@@ -322,8 +322,8 @@ impl Reader {
     }
 
     /// Go to the first sequence that starts at or after `position`. `known` is the number of sequences of the sweep
-    /// before it, if the caller knows that one starts there. A keyed order then needs no search. It searches all the
-    /// same if its window shows that the number is wrong.
+    /// before it, if the caller knows that a sequence starts there. A keyed order then needs no search, unless its window
+    /// shows that the number is wrong.
     ///
     /// # Errors
     /// `pause` asked the work to stop; the reader is as it was.
