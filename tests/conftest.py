@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from support.rounds import step
 
 settings.register_profile("thorough", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", settings.get_profile("thorough"), max_examples=34, derandomize=True)
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=25, derandomize=True)
 settings.load_profile("quick")
 
 # Threads of OpenMP wait for work in a loop, and so take the cores from the other processes of tests.
