@@ -12,15 +12,17 @@ use std::mem::MaybeUninit;
 
 use crate::block::{self, BLOCK_BYTES, Block, MAX_TOKENS, TO_THE_FRONT, Token, kernel_of_blocks};
 use crate::bytes::{self, loops_over_bytes};
+use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::scalar;
-use crate::sse41::{narrow_pairs, values_of_two, widen_pairs};
+use crate::sparse_lines::{self, Entry};
+use crate::sse41::{entries, narrow_pairs, values_of_two, widen_pairs};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "avx2",
     is_available,
     dense_f32,
     sparse_f32,
+    sparse_lines,
     line_ends,
     widen_u8: widen,
     widen_u16: widen,
@@ -28,7 +30,6 @@ pub(crate) static KERNEL: Functions = Functions {
     narrow_pairs,
     floats_le,
     floats_be,
-    ..scalar::KERNEL
 };
 
 fn is_available() -> bool {
@@ -86,4 +87,19 @@ fn write_front(values: __m128i, shuffle: &[u8; 16], out: &mut [MaybeUninit<f32>;
     let front = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(_mm_shuffle_epi8(values, shuffle)));
     // SAFETY: the store writes eight values.
     unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), front) };
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn sparse_lines(
+    bytes: &[u8],
+    at: usize,
+    end: usize,
+    form: &SparseForm,
+    columns: &mut [SparseColumn],
+    line_ends: &mut Vec<usize>,
+) {
+    let convert =
+        |four: [&Entry; 4], last_index, indices: &mut _, values: &mut _| entries(four, last_index, indices, values);
+    // SAFETY: this function has the same requirement.
+    unsafe { sparse_lines::sparse_lines::<Vectors>(bytes, [at, end], form, columns, line_ends, convert) }
 }

@@ -27,13 +27,13 @@
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
-use std::ptr::null_mut;
 
 use crate::bytes::{self, Pair, TO_LOWEST_BITS};
 use crate::forms::{MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::functions::Functions;
 use crate::prefetch::{opaque, prefetch, prefetch_from};
 use crate::scalar::{self, ends_sample};
+use crate::sparse_lines::{Lines, take_lines};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "avx512",
@@ -677,18 +677,6 @@ fn splat_last_index(dim: u32) -> __m512i {
     _mm512_set1_epi32(dim.min(1 << 31).wrapping_sub(1) as i32)
 } }
 
-/// Memory that the entries of a column are written to.
-#[derive(Clone, Copy)]
-struct Target {
-    indices: *mut i32,
-    values: *mut f32,
-    sample_offsets: *mut u32,
-    /// Number of entries that the column had before these lines.
-    before: u32,
-    /// Number of entries of these lines written so far.
-    written: usize,
-}
-
 /// Number of bytes that `plain_entries` reads from `at` on: this block (64), the separator after its sample (16), the
 /// next block (64).
 const LOOK_AHEAD_BYTES: usize = 64 + 16 + 64;
@@ -730,22 +718,12 @@ with_avx512! {
 ///
 /// # Safety
 ///
-/// `*start` must be below `stop`, and `stop` at least `LOOK_AHEAD_BYTES - 1` bytes before the slice's end. Each target
-/// must have memory for the entries of the text up to `stop` and `MAX_ENTRIES` more. The offsets of each target, and
-/// `line_ends`, must have memory for the lines of that text and one more.
-#[allow(clippy::too_many_arguments)]
+/// `lines.at` must be below `stop`, and `stop` at least `LOOK_AHEAD_BYTES - 1` bytes before the slice's end. The lines
+/// must be from [`take_lines`], with an end that is not before `stop`.
 #[inline(never)]
-unsafe fn plain_entries(
-    bytes: &[u8],
-    start: &mut usize,
-    stop: usize,
-    form: &SparseForm,
-    start_step: &mut usize,
-    targets: &mut [Target; MAX_STEPS],
-    lines: &mut usize,
-    line_ends: *mut usize,
-) {
-    let (mut at, mut step_number, mut num_lines) = (*start, *start_step, *lines);
+unsafe fn plain_entries(bytes: &[u8], stop: usize, lines: &mut Lines) {
+    let form = lines.form;
+    let (mut at, mut step_number, mut num_lines) = (lines.at, lines.step, lines.count);
     // SAFETY: `at` is before `stop`.
     let mut next = unsafe { look(bytes.as_ptr().add(at)) };
     while at < stop {
@@ -802,15 +780,16 @@ unsafe fn plain_entries(
         if beyond | _mm512_cmpgt_epu8_mask(span, _mm512_set1_epi8(7)) != 0 {
             break;
         }
-        let target = &mut targets[step.column % MAX_STEPS];
+        let target = &mut lines.targets[step.column % MAX_STEPS];
         let written = target.written + count;
-        // SAFETY: an entry has at least four bytes, so the entries up to `at` fit the memory for that text, and memory
-        // for MAX_ENTRIES (16) more follows. A line has at least four bytes too, so there is memory for one more.
+        // SAFETY: the entries and lines up to `at` fit the memory for that text, and memory for MAX_ENTRIES (16) more
+        // entries and for one more line follows; see the invariant of `Lines`.
         unsafe {
-            _mm512_storeu_ps(target.values.add(target.written), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units)));
-            _mm512_storeu_si512(target.indices.add(target.written).cast(), sixteen);
-            target.sample_offsets.add(num_lines).write(target.before.wrapping_add(written as u32));
-            line_ends.add(num_lines).write(part_end + form.line_end.size);
+            let values_out = target.values.as_mut_ptr().add(target.written);
+            _mm512_storeu_ps(values_out.cast(), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units)));
+            _mm512_storeu_si512(target.indices.as_mut_ptr().add(target.written).cast(), sixteen);
+            target.sample_offsets.get_unchecked_mut(num_lines).write(target.before.wrapping_add(written as u32));
+            lines.line_ends.get_unchecked_mut(num_lines).write(part_end + form.line_end.size);
         }
         target.written = written;
         at = next_at;
@@ -818,7 +797,7 @@ unsafe fn plain_entries(
         num_lines += step.ends_line & ended;
         step_number = (step.next & ended) | (step_number & !ended);
     }
-    (*start, *start_step, *lines) = (at, step_number, num_lines);
+    (lines.at, lines.step, lines.count) = (at, step_number, num_lines);
 } }
 
 with_avx512! {
@@ -856,114 +835,38 @@ unsafe fn certain_entries(
 with_avx512! {
 fn sparse_lines(
     bytes: &[u8],
-    mut at: usize,
+    at: usize,
     end: usize,
     form: &SparseForm,
     columns: &mut [SparseColumn],
     line_ends: &mut Vec<usize>,
 ) {
-    assert!(columns.len() == form.num_streams);
-    let end = end.min(bytes.len());
-    let stop = end.min((bytes.len() + 1).saturating_sub(LOOK_AHEAD_BYTES));
-    if at >= stop || !form.start.is_at(bytes, at) {
-        return;
-    }
-    // Invariant of the memory that is written to: an entry with its separator has at least four bytes, and so has a
-    // line (the shortest is `|a ` and LF). Text up to any position thus has at most a quarter as many entries, and
-    // lines. The last block may reach beyond `end`; the 64 more elements are for its 16 entries and its lines.
-    let most = (end - at) / 4 + 64;
-    let are_reserved = columns.iter_mut().all(|column| {
-        let SparseColumn { sample_offsets, indices, values } = column;
-        let reserved = [sample_offsets.try_reserve(most), indices.try_reserve(most), values.try_reserve(most)];
-        reserved.iter().all(Result::is_ok)
-    });
-    if !are_reserved || line_ends.try_reserve(most).is_err() {
-        return;
-    }
-    // SAFETY: the length is within the capacity.
-    let line_ends_out = unsafe { line_ends.as_mut_ptr().add(line_ends.len()) };
-    let nowhere =
-        Target { indices: null_mut(), values: null_mut(), sample_offsets: null_mut(), before: 0, written: 0 };
-    let mut targets = [nowhere; MAX_STEPS];
-    for (target, column) in targets.iter_mut().zip(&mut *columns) {
-        let SparseColumn { sample_offsets, indices, values } = column;
-        assert!(indices.len() == values.len());
-        let before = indices.len();
-        // SAFETY: the lengths are within the capacities.
-        *target = unsafe {
-            Target {
-                indices: indices.as_mut_ptr().add(before),
-                values: values.as_mut_ptr().add(before),
-                sample_offsets: sample_offsets.as_mut_ptr().add(sample_offsets.len()),
-                before: before as u32,
-                written: 0,
-            }
-        };
-    }
-    let (mut num_lines, mut step_number) = (0, 0);
-    at += form.start.size;
-    while at < stop {
-        // SAFETY: `at` is below `stop`; `most` elements are reserved for each column of the form (invariant above).
-        unsafe {
-            plain_entries(bytes, &mut at, stop, form, &mut step_number, &mut targets, &mut num_lines, line_ends_out)
-        };
-        if at >= stop {
-            break;
+    take_lines(bytes, [at, end], form, columns, line_ends, |lines, end| {
+        let stop = end.min((bytes.len() + 1).saturating_sub(LOOK_AHEAD_BYTES));
+        if lines.at < stop {
+            // SAFETY: `lines.at` is below `stop`, and the lines are those of `take_lines`.
+            unsafe { plain_entries(bytes, stop, lines) };
         }
-        let step = &form.steps[step_number % MAX_STEPS];
-        let target = &mut targets[step.column % MAX_STEPS];
+        if lines.at >= stop {
+            return None;
+        }
+        let step = &form.steps[lines.step % MAX_STEPS];
+        let target = &mut lines.targets[step.column % MAX_STEPS];
         // SAFETY: the text up to `at` has at least four bytes for each entry written, so memory for the entries of a
-        // block is left.
-        let part = unsafe {
-            let (indices, values) = (target.indices.add(target.written), target.values.add(target.written));
-            certain_entries(bytes, at, step, indices, values)
-        };
-        let Some((size, sample_ends, count)) = part else { break };
-        let part_end = at + size;
-        let has_separator = step.separator.is_at(bytes, part_end);
-        // No further line of the form needs to follow the last line.
-        let is_last = sample_ends
-            && !has_separator
-            && step.ends_line == 1
-            && part_end + form.line_end.size == end
-            && form.line_end.is_at(bytes, part_end);
-        if sample_ends && !has_separator && !is_last {
-            break;
-        }
+        // block is left; see the invariant of `Lines`.
+        let (size, sample_ends, count) = unsafe {
+            let indices = target.indices.as_mut_ptr().add(target.written);
+            let values = target.values.as_mut_ptr().add(target.written);
+            certain_entries(bytes, lines.at, step, indices.cast(), values.cast())
+        }?;
         target.written += count;
-        at = part_end;
+        let part_end = lines.at + size;
         if sample_ends {
-            // SAFETY: a line has at least four bytes, so there is memory for one more.
-            unsafe {
-                target.sample_offsets.add(num_lines).write(target.before.wrapping_add(target.written as u32));
-                line_ends_out.add(num_lines).write(part_end + form.line_end.size);
-            }
-            at += step.separator.size;
-            num_lines += step.ends_line;
-            step_number = step.next;
+            return lines.end_sample(bytes, part_end, end);
         }
-        if is_last {
-            break;
-        }
-    }
-    // SAFETY: the ends of `num_lines` lines were written after the old length.
-    unsafe { line_ends.set_len(line_ends.len() + num_lines) };
-    let num_beyond = line_ends.iter().rev().take(num_lines).take_while(|line_end| **line_end > end).count();
-    num_lines -= num_beyond;
-    line_ends.truncate(line_ends.len() - num_beyond);
-    if num_lines == 0 {
-        return;
-    }
-    for SparseColumn { sample_offsets, indices, values } in columns {
-        // SAFETY: the offsets of `num_lines` lines were written, and all entries that the last offset counts.
-        unsafe {
-            sample_offsets.set_len(sample_offsets.len() + num_lines);
-            let last = sample_offsets[sample_offsets.len() - 1];
-            let num_entries = last.wrapping_sub(indices.len() as u32) as usize;
-            indices.set_len(indices.len() + num_entries);
-            values.set_len(values.len() + num_entries);
-        }
-    }
+        lines.at = part_end;
+        Some(())
+    });
 } }
 
 with_avx512! {

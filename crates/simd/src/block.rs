@@ -207,7 +207,7 @@ pub(crate) const MAX_TOKENS: usize = 32;
 /// Largest size of a token that is converted, the size of a vector.
 pub(crate) const MAX_TOKEN_BYTES: usize = 16;
 /// Largest number of sparse entries in a block: an entry and its separator have at least four bytes.
-const MAX_ENTRIES: usize = 16;
+pub(crate) const MAX_ENTRIES: usize = 16;
 /// A block, the text before it that windows reach back to, and the text after it for windows beyond its last token.
 const AREA_BYTES: usize = MAX_TOKEN_BYTES + BLOCK_BYTES + MAX_TOKEN_BYTES;
 /// An area, and another that begins 64 bytes later.
@@ -271,7 +271,7 @@ const fn form_number(point: usize, span: usize, sign: usize) -> usize {
 
 /// A mask of the lowest `count` bits; `count` is at most 64.
 #[inline(always)]
-fn below(count: usize) -> u64 {
+pub(crate) fn below(count: usize) -> u64 {
     if count >= 64 { !0 } else { (1 << count) - 1 }
 }
 
@@ -554,6 +554,20 @@ fn convert<B: Block>(
     uncertain
 }
 
+/// Errors in a text of entries with values of single digits, given its digits and its colons, one bit for each byte; and
+/// the first bytes of the indices.
+#[inline(always)]
+pub(crate) fn entry_errors(run: u64, colon: u64) -> (u64, u64) {
+    let value_starts = run & (colon << 1);
+    let index_starts = run & !(run << 1) & !value_starts;
+    // Adding a start's bit to the set bits of its run carries into the bit after the run. A colon must be there, and
+    // nowhere else.
+    let after_indices = run.wrapping_add(index_starts) & !run;
+    let colon_errors = (after_indices ^ colon) | (value_starts ^ (colon << 1));
+    let long_values = value_starts & (run >> 1);
+    (colon_errors | long_values, index_starts)
+}
+
 /// Append sparse entries; see [`Kernel::sparse_f32`](crate::Kernel::sparse_f32). Blocks convert entries whose values
 /// are single digits; the scalar kernel converts samples of a single entry, and the rest of a sample with other values.
 ///
@@ -583,17 +597,11 @@ pub(crate) unsafe fn sparse_f32<B: Block>(
         let (end, sample_ends) = certain_part(area, blank, !(digit | blank | colon));
         let run = digit & below(end);
         let mut colon = colon & below(end);
-        let value_starts = run & (colon << 1);
-        let mut index_starts = run & !(run << 1) & !value_starts;
-        // Adding a start's bit to the set bits of its run carries into the bit after the run. A colon must be there,
-        // and nowhere else.
-        let after_indices = run.wrapping_add(index_starts) & !run;
-        let colon_errors = (after_indices ^ colon) | (value_starts ^ (colon << 1));
-        let long_values = value_starts & (run >> 1);
+        let (errors, mut index_starts) = entry_errors(run, colon);
         let runs_of_2 = run & (run << 1);
         let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
         let runs_of_8 = runs_of_4 & (runs_of_4 << 4);
-        if end == 0 || colon_errors | long_values | runs_of_8 != 0 {
+        if end == 0 || errors | runs_of_8 != 0 {
             break;
         }
         let num_entries = colon.count_ones() as usize;

@@ -28,7 +28,7 @@ pub(crate) const MAX_STEPS: usize = 8;
 ///         .collect();
 ///     let mut line_ends = vec![];
 ///     kernel.sparse_lines(&text, 0, text.len(), &form, &mut columns, &mut line_ends);
-///     if kernel.name() == "avx512" {
+///     if !line_ends.is_empty() {
 ///         assert_eq!(line_ends, [23]); // no space follows the second name in the second line
 ///         assert_eq!(arrays[0], (vec![2], vec![1, 40], vec![2.0, 1.0]));
 ///         assert_eq!(arrays[1], (vec![1], vec![8], vec![1.0]));

@@ -123,8 +123,8 @@ impl Kernel {
     ///
     /// Appends each line's samples and entries to `columns` and the line's end to `line_ends`; stops at the first line
     /// that differs from the form or is not certain. Offsets of samples count the entries that a column had before the
-    /// call. The kernel looks ahead, so it never starts to parse in the last 143 bytes of the slice. Only AVX-512
-    /// parses lines; the other kernels append nothing.
+    /// call. A kernel looks back and ahead: near the ends of the slice it may stop early. The scalar kernel and NEON
+    /// append nothing.
     ///
     /// # Panics
     ///

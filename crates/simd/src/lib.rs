@@ -37,6 +37,8 @@ mod prefetch;
 mod scalar;
 mod short_text;
 #[cfg(target_arch = "x86_64")]
+mod sparse_lines;
+#[cfg(target_arch = "x86_64")]
 mod sse41;
 
 pub use bytes::Pair;

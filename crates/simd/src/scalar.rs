@@ -172,7 +172,7 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
 }
 
 /// The next element of a sparse sample, after blanks.
-enum Next {
+pub(crate) enum Next {
     /// The end of the sample, and its position.
     End(usize),
     /// An entry: the position after it, its index and its value.
@@ -182,7 +182,7 @@ enum Next {
 }
 
 #[inline(always)]
-fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
+pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
     let mut p = at;
     loop {
         match bytes.get(p) {

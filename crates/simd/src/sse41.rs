@@ -8,14 +8,16 @@ use std::mem::MaybeUninit;
 
 use crate::block::{self, BLOCK_BYTES, Block, IS_NEAR_MIDDLE, MAX_TOKENS, TO_THE_FRONT, Token, kernel_of_blocks};
 use crate::bytes::{self, Pair, TO_LOWEST_BITS, loops_over_bytes};
+use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::scalar;
+use crate::sparse_lines::{self, Entry};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "sse41",
     is_available: || is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("popcnt"),
     dense_f32,
     sparse_f32,
+    sparse_lines,
     line_ends,
     widen_u8: widen,
     widen_u16: widen,
@@ -23,7 +25,6 @@ pub(crate) static KERNEL: Functions = Functions {
     narrow_pairs,
     floats_le,
     floats_be,
-    ..scalar::KERNEL
 };
 
 loops_over_bytes!("sse4.1");
@@ -103,6 +104,60 @@ fn write_front(values: __m128i, shuffle: &[u8; 16], out: &mut [MaybeUninit<f32>;
         _mm_storeu_ps(out.as_mut_ptr().cast(), low);
         _mm_storeu_ps(out.as_mut_ptr().add(4).cast(), high);
     }
+}
+
+#[target_feature(enable = "sse4.1,popcnt")]
+fn sparse_lines(
+    bytes: &[u8],
+    at: usize,
+    end: usize,
+    form: &SparseForm,
+    columns: &mut [SparseColumn],
+    line_ends: &mut Vec<usize>,
+) {
+    let convert =
+        |four: [&Entry; 4], last_index, indices: &mut _, values: &mut _| entries(four, last_index, indices, values);
+    // SAFETY: this function has the same requirement.
+    unsafe { sparse_lines::sparse_lines::<Vectors>(bytes, [at, end], form, columns, line_ends, convert) }
+}
+
+/// The digits of two entries as two integers each: the value times 128 plus the last two digits of the index, and the
+/// index without these.
+#[target_feature(enable = "sse4.1")]
+#[inline]
+fn two_entries(a: &Entry, b: &Entry) -> __m128i {
+    let (a, b) = (u64::from_le_bytes(*a) as i64, u64::from_le_bytes(*b) as i64);
+    let digits = _mm_sub_epi8(_mm_set_epi64x(b, a), _mm_set1_epi8(b'0' as i8));
+    // Each value, a zero, and the digits of the index from the last on.
+    let digits = _mm_shuffle_epi8(digits, load(&[7, 0x80, 5, 4, 3, 2, 1, 0, 15, 0x80, 13, 12, 11, 10, 9, 8]));
+    let digit = is_digit(digits);
+    // Adding 1 carries through the digits to the byte after them, and clears them.
+    let after = _mm_add_epi64(digit, _mm_set1_epi64x(1));
+    let digits = _mm_and_si128(digits, _mm_andnot_si128(after, digit));
+    let pairs = _mm_maddubs_epi16(digits, _mm_set1_epi64x(0x0a01_0a01_0a01_0001));
+    _mm_madd_epi16(pairs, _mm_set1_epi64x(0x0064_0001_0001_0080))
+}
+
+/// Write the indices and values of four entries; the result has a bit set for each index above `last_index`.
+#[target_feature(enable = "sse4.1")]
+#[inline]
+pub(crate) fn entries(
+    [a, b, c, d]: [&Entry; 4],
+    last_index: u32,
+    indices: &mut [MaybeUninit<i32>; 4],
+    values: &mut [MaybeUninit<f32>; 4],
+) -> u32 {
+    let (first, last) = (_mm_castsi128_ps(two_entries(a, b)), _mm_castsi128_ps(two_entries(c, d)));
+    let low = _mm_castps_si128(_mm_shuffle_ps(first, last, 0b10_00_10_00));
+    let high = _mm_castps_si128(_mm_shuffle_ps(first, last, 0b11_01_11_01));
+    let index = _mm_madd_epi16(high, _mm_set1_epi32(100));
+    let index = _mm_add_epi32(index, _mm_and_si128(low, _mm_set1_epi32(127)));
+    // SAFETY: the stores write four numbers each.
+    unsafe {
+        _mm_storeu_si128(indices.as_mut_ptr().cast(), index);
+        _mm_storeu_ps(values.as_mut_ptr().cast(), _mm_cvtepi32_ps(_mm_srli_epi32(low, 7)));
+    }
+    _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpgt_epi32(index, _mm_set1_epi32(last_index as i32)))) as u32
 }
 
 /// Pairs whose bytes are loaded, or stored, at once.

@@ -456,7 +456,8 @@ fn consumes_plain_sparse_lines_to_the_end() {
     for round in 0..3000 {
         let (has_id, line_end) = (random.below(2) == 1, random.one_of::<&[u8]>(&[b"\n", b"\r\n"]));
         let shape = Shape { has_id, line_end, streams: vec![(0, b"src", 50_000), (1, b"tgt", 900)] };
-        let mut text = vec![];
+        // Blocks look back, so only AVX-512 takes an id at the start of the text.
+        let (mut text, at) = (b"a line \n".to_vec(), 8);
         for _ in 0..random.below(30) {
             text.extend(if has_id { "12 " } else { "" }.bytes());
             for (name, dim) in [("|src", 50_000), (" |tgt", 900)] {
@@ -472,8 +473,9 @@ fn consumes_plain_sparse_lines_to_the_end() {
         text.extend(random.one_of(&["something else", "", "\n", "|src "]).bytes());
         text.extend([b'5'; 150]);
         for kernel in Kernel::available() {
-            let stop = check_sparse_lines(kernel, &text, 0, end, &shape);
-            assert_eq!(stop, if kernel.name() == "avx512" { end } else { 0 }, "{}", shown(&text, 0));
+            let stop = check_sparse_lines(kernel, &text, at, end, &shape);
+            let takes_lines = !["scalar", "neon"].contains(&kernel.name());
+            assert_eq!(stop, if takes_lines { end } else { at }, "{} {}", kernel.name(), shown(&text, at));
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | shortcut | takes | gain of the parser, one thread |
 //! |---|---|---|
-//! | [`SparseLines`] | long lines that are alike, with AVX-512 | 1.7 times on `sparse` |
+//! | [`SparseLines`] | long lines that are alike, on x86-64 | 1.7 times on `sparse` |
 //! | [`OneHotLines`] | samples of one entry each, with any kernel | 2.7 times on `seqs` |
 //!
 //! `bench/corpora.py` writes these corpora. Each shortcut has a limited number of attempts: the parser soon stops

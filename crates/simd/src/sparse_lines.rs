@@ -1,0 +1,286 @@
+//! Lines of sparse samples on x86-64: [`take_lines`] with functions that take steps of a line, and these functions
+//! for blocks of 64 bytes without AVX-512.
+//!
+//! Without AVX-512, entries are plain if their indices have at most [`MOST_DIGITS`] digits and their values are single digits. A sample
+//! with other entries is left to the scalar kernel from the block with the first such entry on.
+
+use std::mem::MaybeUninit;
+
+use crate::block::{BLOCK_BYTES, Block, MAX_ENTRIES, below, entry_errors};
+use crate::forms::{MAX_STEPS, SparseColumn, SparseForm};
+use crate::prefetch::{opaque, prefetch_from};
+use crate::scalar::{Next, next_entry};
+
+/// Largest number of digits of a plain entry's index.
+const MOST_DIGITS: usize = 6;
+/// Size of the text that ends with a plain entry's value: the most digits, the colon and the value.
+pub(crate) const ENTRY_BYTES: usize = MOST_DIGITS + 2;
+/// A plain entry's text.
+pub(crate) type Entry = [u8; ENTRY_BYTES];
+
+/// Text before a block that an entry's text reaches back to.
+const LOOK_BACK_BYTES: usize = ENTRY_BYTES;
+/// The text before a block, the block, the separator after its sample, and the next block.
+const AREA_BYTES: usize = LOOK_BACK_BYTES + BLOCK_BYTES + 16 + BLOCK_BYTES;
+/// Distance from the current block to the text that is prefetched.
+const AHEAD_BYTES: usize = 512;
+/// Entries that are always converted: a branch on their number would be unpredictable, and few blocks have more.
+const USUAL_ENTRIES: usize = 12;
+
+/// Memory for the samples of a column.
+#[derive(Default)]
+pub(crate) struct Target<'a> {
+    pub(crate) indices: &'a mut [MaybeUninit<i32>],
+    pub(crate) values: &'a mut [MaybeUninit<f32>],
+    pub(crate) sample_offsets: &'a mut [MaybeUninit<u32>],
+    /// Number of entries that the column had before these lines.
+    pub(crate) before: u32,
+    /// Number of entries of these lines written so far.
+    pub(crate) written: usize,
+}
+
+/// Lines that are being parsed.
+///
+/// Invariant of the memory: an entry with its separator has at least four bytes, and so has a line (the shortest is
+/// `|a ` and LF). Text up to any position thus has at most a quarter as many entries, and lines. The last block may
+/// reach beyond the end of the text; memory for 64 more elements is for its 16 entries and its lines.
+pub(crate) struct Lines<'a> {
+    pub(crate) form: &'a SparseForm,
+    pub(crate) targets: [Target<'a>; MAX_STEPS],
+    pub(crate) line_ends: &'a mut [MaybeUninit<usize>],
+    /// Position of the next step, and its number.
+    pub(crate) at: usize,
+    pub(crate) step: usize,
+    /// Number of whole lines.
+    pub(crate) count: usize,
+}
+
+impl Lines<'_> {
+    /// End a sample at `at`; the last of the lines ends at `end`. `None`: no further lines can be taken.
+    pub(crate) fn end_sample(&mut self, bytes: &[u8], at: usize, end: usize) -> Option<()> {
+        let step = &self.form.steps[self.step % MAX_STEPS];
+        let line_end = at + self.form.line_end.size;
+        let has_separator = step.separator.is_at(bytes, at);
+        // No further line of the form needs to follow the last line.
+        let is_last = step.ends_line == 1 && line_end == end && self.form.line_end.is_at(bytes, at);
+        if !has_separator && !is_last {
+            return None;
+        }
+        let target = &mut self.targets[step.column % MAX_STEPS];
+        target.sample_offsets.get_mut(self.count)?.write(target.before.wrapping_add(target.written as u32));
+        self.line_ends.get_mut(self.count)?.write(line_end);
+        self.at = at + step.separator.size;
+        self.count += step.ends_line;
+        self.step = step.next;
+        has_separator.then_some(())
+    }
+}
+
+/// Parse lines; see [`Kernel::sparse_lines`](crate::Kernel::sparse_lines). `take` takes steps of the lines up to an end;
+/// `None`: it can take no more.
+#[inline(always)]
+pub(crate) fn take_lines(
+    bytes: &[u8],
+    [at, end]: [usize; 2],
+    form: &SparseForm,
+    columns: &mut [SparseColumn],
+    line_ends: &mut Vec<usize>,
+    mut take: impl FnMut(&mut Lines, usize) -> Option<()>,
+) {
+    assert!(columns.len() == form.num_streams);
+    let end = end.min(bytes.len());
+    if at >= end || !form.start.is_at(bytes, at) {
+        return;
+    }
+    let most = (end - at) / 4 + 64;
+    let mut targets: [Target; MAX_STEPS] = Default::default();
+    for (target, SparseColumn { sample_offsets, indices, values }) in targets.iter_mut().zip(&mut *columns) {
+        assert!(indices.len() == values.len());
+        let before = indices.len() as u32;
+        let reserved = [sample_offsets.try_reserve(most), indices.try_reserve(most), values.try_reserve(most)];
+        if reserved.iter().any(Result::is_err) {
+            return;
+        }
+        let (indices, values) = (indices.spare_capacity_mut(), values.spare_capacity_mut());
+        *target = Target { indices, values, sample_offsets: sample_offsets.spare_capacity_mut(), before, written: 0 };
+    }
+    let num_before = line_ends.len();
+    if line_ends.try_reserve(most).is_err() {
+        return;
+    }
+    let spare = line_ends.spare_capacity_mut();
+    let mut lines = Lines { form, targets, line_ends: spare, at: at + form.start.size, step: 0, count: 0 };
+    while lines.at < end && take(&mut lines, end).is_some() {}
+    let num_lines = lines.count;
+    // SAFETY: the ends of `num_lines` lines were written after the old length.
+    unsafe { line_ends.set_len(num_before + num_lines) };
+    line_ends.truncate(num_before + line_ends[num_before..].partition_point(|&line_end| line_end <= end));
+    let num_lines = line_ends.len() - num_before;
+    if num_lines == 0 {
+        return;
+    }
+    for SparseColumn { sample_offsets, indices, values } in columns {
+        // SAFETY: the offsets of the lines were written, and all entries that the last offset counts.
+        unsafe {
+            sample_offsets.set_len(sample_offsets.len() + num_lines);
+            let last = sample_offsets[sample_offsets.len() - 1];
+            let num_entries = last.wrapping_sub(indices.len() as u32) as usize;
+            indices.set_len(indices.len() + num_entries);
+            values.set_len(values.len() + num_entries);
+        }
+    }
+}
+
+/// Classes of the bytes of a block of a sparse sample, one bit for each byte.
+struct Look {
+    digit: u64,
+    blank: u64,
+    colon: u64,
+    /// Position of the first byte of another class, which ends the sample; 64 if there is no such byte.
+    first_other: u64,
+}
+
+/// # Safety
+///
+/// The processor must have the instructions of the block.
+#[inline(always)]
+unsafe fn look<B: Block>(text: &[u8; BLOCK_BYTES]) -> Look {
+    // SAFETY: the caller fulfils the same requirement.
+    let block = unsafe { B::load(text) };
+    let (digit, blank, colon) = (block.digits(), block.blanks(), block.equal(b':'));
+    Look { digit, blank, colon, first_other: opaque((!(digit | blank | colon)).trailing_zeros().into()) }
+}
+
+impl Lines<'_> {
+    /// Parse blocks of ids and of plain entries, up to the first block of another kind or form.
+    ///
+    /// As with AVX-512, no branch depends on the end of a sample, which is unpredictable, and the next block is
+    /// classified before this block is converted. `convert` is as for [`sparse_lines`].
+    ///
+    /// # Safety
+    ///
+    /// The processor must have the instructions of the block.
+    #[inline(always)]
+    unsafe fn plain_entries<B: Block>(
+        &mut self,
+        bytes: &[u8],
+        end: usize,
+        convert: impl Fn([&Entry; 4], u32, &mut [MaybeUninit<i32>; 4], &mut [MaybeUninit<f32>; 4]) -> u32,
+    ) {
+        let (mut at, mut step_number, mut num_lines) = (self.at, self.step, self.count);
+        let Some(first) = bytes.get(at..).and_then(<[u8]>::first_chunk) else { return };
+        // SAFETY: the caller fulfils the same requirement.
+        let mut next = unsafe { look::<B>(first) };
+        while at < end {
+            let area = at.checked_sub(LOOK_BACK_BYTES).and_then(|first| bytes.get(first..)?.first_chunk());
+            let Some(text): Option<&[u8; AREA_BYTES]> = area else { break };
+            let Look { digit, blank, colon, first_other } = next;
+            let step = &self.form.steps[step_number % MAX_STEPS];
+            let to_blank = u64::from(64 - blank.leading_zeros());
+            let ended = (first_other >> 6).wrapping_sub(1);
+            let size = ((first_other & ended) | (to_blank & !ended)) as usize;
+            let next_size = size + (step.separator.size & ended as usize);
+            let after = text[(LOOK_BACK_BYTES + size) % 128..].first_chunk().expect("a separator follows the block");
+            let lacks_separator = u64::from(!step.separator.begins(after));
+            let Some(following) = text[LOOK_BACK_BYTES..].get(next_size..).and_then(<[u8]>::first_chunk) else { break };
+            // SAFETY: the caller fulfils the same requirement.
+            next = unsafe { look::<B>(following) };
+            prefetch_from(bytes.as_ptr().wrapping_add(at + AHEAD_BYTES));
+            let inside = below(size);
+            let mut colon = colon & inside;
+            // For an id, `id_mask` is -1, so the subtraction adds 1, and the carry clears the digits at the first byte:
+            // there must be such digits, and nothing else. The block must end the id: another number could begin the
+            // next block, after blanks.
+            let run = digit & inside;
+            let run = run & run.wrapping_sub(step.id_mask);
+            let id_errors = step.id_mask & (colon | (!digit & 1) | !ended);
+            let runs_of_2 = run & (run << 1);
+            let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
+            let runs_of_7 = runs_of_4 & (runs_of_4 << 3);
+            let errors = (lacks_separator & ended) | id_errors | entry_errors(run, colon).0 | runs_of_7;
+            if errors != 0 || ended | blank == 0 {
+                break;
+            }
+            let count = colon.count_ones() as usize;
+            let target = &mut self.targets[step.column % MAX_STEPS];
+            let (Some(indices), Some(values), Some(offset), Some(line_end)) = (
+                target.indices.get_mut(target.written..).and_then(<[_]>::first_chunk_mut::<MAX_ENTRIES>),
+                target.values.get_mut(target.written..).and_then(<[_]>::first_chunk_mut::<MAX_ENTRIES>),
+                target.sample_offsets.get_mut(num_lines),
+                self.line_ends.get_mut(num_lines),
+            ) else {
+                break;
+            };
+            let mut entry = || {
+                // After the last entry the position is 64, which is inside the area, and the entry has no meaning.
+                let position = colon.trailing_zeros() as usize;
+                colon &= colon.wrapping_sub(1);
+                let first = LOOK_BACK_BYTES - MOST_DIGITS + position;
+                text[first % 128..].first_chunk().expect("an area has room for 64 entries")
+            };
+            let mut beyond = 0;
+            let fours = indices.as_chunks_mut().0.iter_mut().zip(values.as_chunks_mut().0).enumerate();
+            for (number, (indices, values)) in fours.take(if count > USUAL_ENTRIES { 4 } else { USUAL_ENTRIES / 4 }) {
+                let entries = [entry(), entry(), entry(), entry()];
+                beyond |= u64::from(convert(entries, step.last_index, indices, values)) << (4 * number);
+            }
+            if beyond & below(count) != 0 {
+                break;
+            }
+            target.written += count;
+            offset.write(target.before.wrapping_add(target.written as u32));
+            line_end.write(at + size + self.form.line_end.size);
+            at += next_size;
+            num_lines += step.ends_line & ended as usize;
+            step_number = (step.next & ended as usize) | (step_number & !(ended as usize));
+        }
+        (self.at, self.step, self.count) = (at, step_number, num_lines);
+    }
+
+    /// Take the rest of a sample with other entries. `None`: no further lines can be taken.
+    #[inline(never)]
+    fn other_entries(&mut self, bytes: &[u8], end: usize) -> Option<()> {
+        let step = &self.form.steps[self.step % MAX_STEPS];
+        let target = &mut self.targets[step.column % MAX_STEPS];
+        if step.id_mask != 0 {
+            return None;
+        }
+        let mut at = self.at;
+        loop {
+            match next_entry(bytes, at, step.last_index + 1) {
+                Next::End(sample_end) => return self.end_sample(bytes, sample_end, end),
+                Next::Uncertain => return None,
+                Next::Entry(entry_end, index, value) => {
+                    target.indices.get_mut(target.written)?.write(index);
+                    target.values.get_mut(target.written)?.write(value);
+                    target.written += 1;
+                    at = entry_end;
+                }
+            }
+        }
+    }
+}
+
+/// Parse lines without AVX-512.
+///
+/// `convert` writes the indices and values of four plain entries; the result has a bit set for each entry whose index
+/// is above the second argument.
+///
+/// # Safety
+///
+/// The processor must have the instructions of the block.
+#[inline(always)]
+pub(crate) unsafe fn sparse_lines<B: Block>(
+    bytes: &[u8],
+    bounds: [usize; 2],
+    form: &SparseForm,
+    columns: &mut [SparseColumn],
+    line_ends: &mut Vec<usize>,
+    convert: impl Fn([&Entry; 4], u32, &mut [MaybeUninit<i32>; 4], &mut [MaybeUninit<f32>; 4]) -> u32 + Copy,
+) {
+    take_lines(bytes, bounds, form, columns, line_ends, |lines, end| {
+        // SAFETY: the caller fulfils the same requirement.
+        unsafe { lines.plain_entries::<B>(bytes, end, convert) };
+        if lines.at < end { lines.other_entries(bytes, end) } else { None }
+    });
+}
