@@ -54,7 +54,6 @@ RUST_MODULES_IN_CIRCLES: set[str] = set()
 LONG_SIGNATURES: set[str] = set()
 LONG_TUPLES: set[str] = set()
 SILENCED_LINTS = {
-    "simd avx512",  # a leaf of the kernel's inner loop, whose arguments stay in registers
     "simd functions",  # a table of functions; the methods of `Kernel` name the arguments
 }
 NAMES_WITH_SEVERAL_MEANINGS = {
