@@ -70,10 +70,11 @@ def spread(lengths: list[int], sequences: list[int], lane: int, num_steps: int, 
         bins[min(range(num_steps), key=load)].append(sequence)
     steps: list[list[int]] = [[] for _ in range(num_steps)]
     numbers = shuffled(num_steps, seed)
-    begin = lane * GOLDEN % WORD * num_steps // WORD
+    begin = int(f"{lane:064b}"[::-1], 2) * num_steps // WORD
     # From the fullest bin to the emptiest.
     for at, number in enumerate(sorted(range(num_steps), key=lambda number: (-load(number), -number))):
-        steps[numbers[(begin + at) % num_steps]] = [one for one in sequences if one in bins[number]]
+        side = 1 if at % 2 else -1
+        steps[numbers[(begin + side * ((at + 1) // 2)) % num_steps]] = [one for one in sequences if one in bins[number]]
     return steps
 
 
@@ -97,7 +98,7 @@ def sweep_in_lanes(
         return [[batches[step] if step < len(batches) else [] for batches in of_lanes] for step in range(most)]
     num_steps = -(-total // size)
     num_samples = window[0] if window[1] == "samples" else window[0] * total // len(chunks)
-    num_blocks = -(-num_steps // min(max(num_samples // size, 1), 64))
+    num_blocks = -(-num_steps // min(max(num_samples // size, 8), 64))
     steps: list[list[list[int]]] = [[[] for _ in lanes] for _ in range(num_steps)]
     for number, lane in enumerate(lanes):
         order = lane_order(lengths, lane, window, num_lanes, (seed + (number + 1) * GOLDEN) % WORD, sweep)

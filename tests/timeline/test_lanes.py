@@ -331,7 +331,7 @@ def test_lanes_begin_and_change_only_where_a_sweep_does() -> None:
 
 @pytest.mark.parametrize("size", [9, Budget(samples=32)])
 @pytest.mark.parametrize(
-    "change", [{"batch": 3}, {"position": 11}, {"batch": 2**32 - 1}, {"lanes": -1}, {"lanes": "4"}]
+    "change", [{"batch": 3}, {"position": 11}, {"batch": 2**32 - 1}, {"lanes": -1}, {"lanes": "4"}, {"spread": 1}]
 )
 def test_refuses_damaged_states_of_lanes(size: Size, change: Any) -> None:
     chunks = [[3, 2], [4]] * 9
@@ -340,5 +340,7 @@ def test_refuses_damaged_states_of_lanes(size: Size, change: Any) -> None:
         timeline.read(size, GlobalPartition(lanes=4))
     state = timeline.state()
     made(chunks, (9, "chunks")).load_state(state)
+    if "spread" in change and isinstance(size, Budget):
+        return  # a budget has no such rule
     with pytest.raises(CheckpointError):
         made(chunks, (9, "chunks")).load_state({**state, **change})

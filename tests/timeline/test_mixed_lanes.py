@@ -281,7 +281,7 @@ def test_what_lanes_of_a_mixture_cannot_do_is_refused() -> None:
     with pytest.raises(ConfigError, match="after step 1 of a block"):
         timeline.read(101, lanes)
     state = timeline.state()
-    for damage in ({"batch": 99}, {"position": -1}, {"pool_end": -1}, {"lanes": "4"}):
+    for damage in ({"batch": 99}, {"position": -1}, {"pool_end": -1}, {"lanes": "4"}, {"spread": 1}):
         with pytest.raises(CheckpointError):
             timeline.load_state({**state, **damage})
         assert timeline.state() == state

@@ -36,6 +36,7 @@ from cntkio.timeline.window import LARGEST_WORD, Window
 
 # The samples of a lane are spread evenly over so many steps, if they fit the window.
 _STEPS_AT_ONCE = 64
+_LEAST_AT_ONCE = 8
 _LARGEST_POSITION = 2**63 - 1
 # The core counts the minibatches after a position in 32 bits.
 _MOST_STEPS = 2**32 - 1
@@ -171,12 +172,15 @@ class LanesOfTable:
     loads_parts: bool
 
     def steps_at_once(self, size: Size, num_samples: int) -> int:
-        """Return how many steps a block has: about a window at most, so that its chunks fit the window's memory."""
+        """Return how many steps a block has: about a window at most, so that its chunks fit the window's memory.
+
+        But several, because a lane may have a sequence more or less than its share of a block.
+        """
         window: Window | None = self.rules["window"]
         in_window = 0 if window is None else window.size
         if window is not None and window.unit == "chunks":
             in_window = in_window * num_samples // (len(self.chunk_starts) - 1)
-        return min(max(in_window // about_samples(size), 1), _STEPS_AT_ONCE)
+        return min(max(in_window // about_samples(size), _LEAST_AT_ONCE), _STEPS_AT_ONCE)
 
     def bounds(self, num_lanes: int) -> list[tuple[int, int]]:
         """Return the first sequence of each lane and its chunk and, last, the numbers of sequences and chunks.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.timeline.budget import Size, about_samples, size_from_json, size_to_json
+from cntkio.timeline.budget import Budget, Size, about_samples, size_from_json, size_to_json
 from cntkio.timeline.fields import below, damaged, is_same, items, whole, wholes
 from cntkio.timeline.partition import (
     LARGEST_NUM_LANES,
@@ -51,6 +51,8 @@ def refused(state: Mapping[str, Any], error: ConfigError) -> CheckpointError:
 
 
 _LARGEST_COUNT = 2**63 - 1
+# The rule by which lanes spread sequences over steps. States of the first rule do not name it.
+_SPREAD = 2
 _REMAINDERS: tuple[Literal["drop", "repeat"], ...] = ("drop", "repeat")
 
 Slots: TypeAlias = list[list[tuple[int, int, bool]]]
@@ -99,6 +101,8 @@ class State(NamedTuple):
                 json["rounds"] = list(partition.rounds)
             if partition.num_lanes:
                 json["lanes"] = partition.num_lanes
+                if not isinstance(size, Budget):
+                    json["spread"] = _SPREAD
         else:
             json["partition"] = [partition.index, partition.count]
         if self.running_count is not None:
@@ -123,11 +127,23 @@ class State(NamedTuple):
         # `check_slots` compares the numbers with the table; here they only have to fit its array.
         slots = slots_of(json, 2, 2**32)
         batch = whole("batch", json.get("batch", 0), 2**32 - 1)  # the core counts them in 32 bits
+        if batch and settings is not None and settings[1].num_lanes and not isinstance(settings[0], Budget):
+            _check_spread(json)
         place = None
         if "place" in json:
             index, check_sum = wholes("place", json["place"], (0, 0))
             place = index, check_sum
         return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json), batch, place)
+
+
+def _check_spread(json: Mapping[str, Any]) -> None:
+    """Refuse a state inside a sweep in lanes whose sequences were spread over steps by another rule."""
+    if not is_same(json.get("spread"), _SPREAD):
+        what = (
+            "the state is inside a sweep in lanes of another version, which spread sequences over steps in another way"
+        )
+        message = f"{what}; finish the sweep with that version, or begin at the beginning of a sweep"
+        raise CheckpointError(message, saved=json.get("spread"), current=_SPREAD)
 
 
 def plain_partition(json: Mapping[str, Any]) -> Partition:

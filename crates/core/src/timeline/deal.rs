@@ -144,9 +144,10 @@ pub fn deal_slices(
 /// "Lanes")
 ///
 /// `bounds` has the first sequence of each lane and, last, the number of sequences; `lanes` has the number of each
-/// lane. In a lane, the longest sequence goes to the bin with the fewest samples, then the next longest. The bins, by
-/// their samples, become steps in an order that the seed decides and that each lane begins elsewhere: so any
-/// neighboring lanes together have about the same number of samples in each step.
+/// lane. In a lane, the longest sequence goes to the bin with the fewest samples, then the next longest. The bins become
+/// steps in an order that the seed decides: the fullest where the lane begins, and the others to both sides of it, by
+/// their samples. Each lane begins elsewhere, and any neighboring lanes at about equal distances: so together they have
+/// about the same number of samples in each step.
 ///
 /// # Errors
 /// `pause` asked the work to stop.
@@ -175,10 +176,12 @@ pub fn steps_of_lanes(
             *top = Reverse((least + u64::from(!((one >> 32) as u32)), bin));
             bins[one as u32 as usize] = bin;
         }
-        // Multiples of the golden ratio are far apart for any neighboring lanes.
-        let begin = (u128::from(lane.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * u128::from(num_steps)) >> 64;
-        for (Reverse((_, bin)), at) in loads.into_sorted_vec().into_iter().zip(begin as usize..) {
-            step_of_bin[bin as usize] = steps[at % steps.len()];
+        // The bits of a number in reverse order divide a circle evenly: for 4 lanes 0, 1/2, 1/4, 3/4.
+        let begin = ((u128::from(lane.reverse_bits()) * u128::from(num_steps)) >> 64) as usize;
+        for (at, Reverse((_, bin))) in loads.into_sorted_vec().into_iter().enumerate() {
+            let distance = at.div_ceil(2);
+            let step = begin + if at % 2 == 0 { steps.len() - distance } else { distance };
+            step_of_bin[bin as usize] = steps[step % steps.len()];
         }
         bins.iter_mut().for_each(|bin| *bin = step_of_bin[*bin as usize]);
         if !pause() {
