@@ -113,6 +113,7 @@ test: build ## run the tests that every change must pass, Rust and Python
 # and each fuzz target for a few seconds. Tests of Spark run if Java is installed.
 THOROUGH := --hypothesis-profile thorough
 test-all: EVERY := 1
+test-all: export CNTKIO_ALL_ROUNDS := 1
 test-all: build ## run all cases of all tests, the fuzz targets and random sources
 	$(MAKE) --no-print-directory -j2 rust-tests $(VENV)/.torch-tools
 	$(PYTEST_CHECKED) $(THOROUGH) tests --ignore=tests/adapters --ignore=tests/trainers

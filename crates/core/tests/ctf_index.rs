@@ -5,7 +5,7 @@ mod random;
 
 use cntkio_core::ctf::{self, Column, IdOverflow, Mode, Open, Scan, Share, Unindexed};
 use cntkio_core::text::Text;
-use random::Random;
+use random::{Random, rounds};
 
 /// True if a line holds a pipe, the name, and what ends names.
 fn holds(line: &[u8], name: &[u8]) -> bool {
@@ -113,7 +113,7 @@ fn the_index_is_that_of_line_after_line_however_the_text_is_shared_out() {
     let mut random = Random(15);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     let mut num_sequences = 0;
-    for _ in 0..20_000 {
+    for _ in 0..rounds(20_000) {
         let text = text(&mut random);
         let mode = random.one_of(&[Mode::Lines, Mode::Ids]);
         let defining = random.one_of::<Option<&[u8]>>(&[None, None, Some(b"a")]);
@@ -137,7 +137,7 @@ fn the_index_is_that_of_line_after_line_however_the_text_is_shared_out() {
         assert_eq!(index, expected, "from {first} in shares of {share}, {what}");
         num_sequences += index.map_or(0, |scan| scan.starts.len());
     }
-    assert!(num_sequences > 50_000, "{num_sequences}");
+    assert!(num_sequences > rounds(50_000), "{num_sequences}");
 }
 
 #[test]

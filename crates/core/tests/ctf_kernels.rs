@@ -7,7 +7,7 @@ use cntkio_core::chunk::{Chunk, NumberType, Samples, Values};
 use cntkio_core::ctf::{self, Extent, Findings, Mode, Pass, Scan, Schema, Stream};
 use cntkio_core::text::Text;
 use cntkio_simd::Kernel;
-use random::Random;
+use random::{Random, rounds};
 
 fn schema(is_double: bool) -> Schema {
     let stream = |name: &str, is_sparse, dim| Stream {
@@ -108,7 +108,7 @@ fn sparse_schema(random: &mut Random) -> Schema {
 #[test]
 fn kernels_agree_on_long_lines_of_sparse_samples() {
     let mut random = Random(13);
-    for _ in 0..10_000 {
+    for _ in 0..rounds(10_000) {
         let text = sparse_lines(&mut random);
         let schema = sparse_schema(&mut random);
         let mode = if text.first() == Some(&b'|') { Mode::Lines } else { Mode::Ids };
@@ -202,7 +202,7 @@ fn precisions_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {
 #[test]
 fn kernels_agree_on_short_lines() {
     let mut random = Random(11);
-    for round in 0..30_000 {
+    for round in 0..rounds(30_000) {
         let text = short_lines(&mut random);
         let mode = if text.first() == Some(&b'|') { Mode::Lines } else { Mode::Ids };
         let schema = schema(round % 5 == 0);

@@ -4,7 +4,7 @@
 mod random;
 
 use cntkio_simd::{Kernel, SparseColumn, SparseForm};
-use random::Random;
+use random::{Random, rounds};
 use std::mem::MaybeUninit;
 
 fn is_blank(byte: Option<&u8>) -> bool {
@@ -260,7 +260,7 @@ fn hostile_text(random: &mut Random, length: usize) -> Vec<u8> {
 #[test]
 fn consumes_plain_dense_samples_to_the_end() {
     let mut random = Random(1);
-    for _ in 0..20_000 {
+    for _ in 0..rounds(20_000) {
         let text = plain_text(&mut random, false, 8);
         let expected = dense_reference(&text, 0);
         for kernel in Kernel::available() {
@@ -280,7 +280,7 @@ fn consumes_plain_dense_samples_to_the_end() {
 #[test]
 fn consumes_plain_sparse_samples_to_the_end() {
     let mut random = Random(2);
-    for _ in 0..20_000 {
+    for _ in 0..rounds(20_000) {
         let text = plain_text(&mut random, true, 7);
         let expected = sparse_reference(&text, 0, 100_000);
         for kernel in Kernel::available() {
@@ -315,7 +315,7 @@ fn consumes_samples_of_one_entry() {
 #[test]
 fn consumes_only_certain_numbers_of_hostile_text() {
     let mut random = Random(3);
-    for round in 0..60_000 {
+    for round in 0..rounds(60_000) {
         let text = hostile_text(&mut random, round % 201);
         let at = random.below(text.len() + 1).min(random.below(8));
         let (limit, dim) = (random.one_of(&[0, 1, 3, 10, 1000]), random.one_of(&[0, 1, 50, 100_000, u32::MAX]));
@@ -365,7 +365,7 @@ fn sparse_lines_do_not_depend_on_alignment_or_length() {
 #[test]
 fn rounds_long_numbers_and_numbers_near_a_middle_once() {
     let mut random = Random(5);
-    for _ in 0..30_000 {
+    for _ in 0..rounds(30_000) {
         let bits = random.below(1 << 31) as u32 % 0x0800_0000 + 0x3c00_0000;
         let (low, high) = (f64::from(f32::from_bits(bits)), f64::from(f32::from_bits(bits + 1)));
         let middle = (low + high) / 2.0;
@@ -415,7 +415,7 @@ fn finds_every_line_end_at_every_length() {
 #[test]
 fn sparse_lines_equal_the_reference() {
     let mut random = Random(9);
-    for round in 0..40_000 {
+    for round in 0..rounds(40_000) {
         let shape = shape(&mut random);
         let text = if round % 8 == 0 {
             hostile_text(&mut random, round % 401)
@@ -592,7 +592,7 @@ impl Drop for PageEnd {
 fn reads_nothing_after_the_slice() {
     let mut random = Random(7);
     let mut pages = PageEnd::new();
-    for round in 0..20_000 {
+    for round in 0..rounds(20_000) {
         let (length, shape) = (round % 401, shape(&mut random));
         let mut text = match random.below(4) {
             0 => hostile_text(&mut random, length),
