@@ -181,7 +181,8 @@ class SlowMixtureInLanes(SlowMixture):
                     seed_of_lane = (seed + begin + (number + 1) * GOLDEN) % WORD
                     of_lanes.append(self.minibatches(own, size, seed_of_lane))
             num_steps = max(map(len, of_lanes))
-            found += [[of_lane[at] if at < len(of_lane) else [] for of_lane in of_lanes] for at in range(num_steps)]
+            together = [[of_lane[at] if at < len(of_lane) else [] for of_lane in of_lanes] for at in range(num_steps)]
+            found += [step for step in together if any(step)]
         return found
 
     def minibatches(self, sequences: list[int], size: Budget, seed: int) -> list[list[int]]:

@@ -102,12 +102,26 @@ def test_minibatches_in_lanes_equal_the_slow_ones(
 
     expected = []
     for sweep in range(2):
-        for step in sweep_in_lanes(chunks, window, seed, sweep, count + more, size):
+        steps = sweep_in_lanes(chunks, window, seed, sweep, count + more, size)
+        if not any(map(any, steps)):  # the data end with a sweep of which all is left out
+            break
+        for step in steps:
             of_ranks: list[list[int]] = [[] for _ in range(count)]
             for lane, sequences in enumerate(step):
                 of_ranks[lane * count // (count + more)] += sequences
             expected.append(of_ranks)
     assert found == expected
+
+
+def test_a_lane_that_leaves_out_a_sweep_waits_for_the_next() -> None:
+    # In the second sweep, no pool of the first lane fills three rows.
+    chunks = [[1] * 15, [1, 2, 9, 1, 2, 1, 2, 4], [3, 1, 2, 1, 6, 1, 4, 5], [1, 1, 9, 1, 9]]
+    window: Any = (100, "chunks")
+    size = Budget(rows=9, row_length=9, pool=33, drop_last=True)
+    for seed in range(20):
+        expected = [step for sweep in range(4) for step in sweep_in_lanes(chunks, window, seed, sweep, 3, size)]
+        found = [step for step, *_ in steps_of([made(chunks, window, seed, max_sweeps=4) for _ in range(3)], size, 3)]
+        assert found == expected
 
 
 @pytest.mark.parametrize("seed", range(rounds(30)))

@@ -550,6 +550,9 @@ class LaneReads(ReadMode):
             positions = [lane.reader.cursor.position]
             while len(sizes) < self._steps_at_once and not self._has_ended[index]:
                 reads = lane.mode.read(self._steps_at_once - len(sizes))
+                # If this sweep of the lane leaves out everything, the minibatches are of a later sweep.
+                if reads is not None and reads.bookmarks[0].position > (sweep + 1) * lane.num_samples:
+                    reads = None
                 flags = [True] if reads is None else reads.ends_of_sweep
                 count = flags.index(True) + 1 if True in flags else len(flags)
                 self._has_ended[index] = True in flags

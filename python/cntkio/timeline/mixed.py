@@ -652,6 +652,8 @@ class MixedTimeline:
 def _spread(size: int, lengths: npt.NDArray[np.uint32], bounds: list[int], seed: int) -> tuple[_Integers, _Integers]:
     """Spread the sequences of each lane evenly over steps of a size: the order of all, and the step of each.
 
+    No step is without sequences.
+
     `bounds` has the first sequence of each lane and, last, the number of sequences.
     """
     order = np.arange(len(lengths))
@@ -659,7 +661,10 @@ def _spread(size: int, lengths: npt.NDArray[np.uint32], bounds: list[int], seed:
     num_steps = min(-(-int(lengths.sum(dtype=np.int64)) // size), len(lengths))
     if not num_steps:
         return order, order
-    return order, _core.steps_of_lanes(lengths, bounds, [*range(len(bounds) - 1)], num_steps, seed).astype(np.int64)
+    steps = _core.steps_of_lanes(lengths, bounds, [*range(len(bounds) - 1)], num_steps, seed).astype(np.int64)
+    # Lanes that have fewer sequences than there are steps may all leave the same step empty.
+    numbers = np.cumsum(np.bincount(steps) > 0) - 1
+    return order, numbers[steps]
 
 
 def _cut_each(

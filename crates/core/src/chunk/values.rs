@@ -215,7 +215,7 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
 pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
     let expected = values.len() as f64 * ratio;
     // The margin covers an estimate that is a little too low, since a growth would copy all values.
-    let with_margin = (expected * 1.02) as usize + 4096;
+    let with_margin = ((expected * 1.02) as usize).saturating_add(4096);
     let mut larger = Vec::new();
     // The size is only an estimate. If the system refuses it, the vector grows as usual.
     if values.capacity() < with_margin && larger.try_reserve_exact(with_margin).is_ok() {
