@@ -66,7 +66,9 @@ class Manifest:
                 raise ValueError("it is not a manifest, or its table is damaged")
             for key, (size, version, head, caches) in json.loads(text).items():
                 places = {str(ending): (int(begin), int(end)) for ending, (begin, end) in caches.items()}
-                self._files[key] = ListedText(key, int(size), str(version), bytes.fromhex(head)), places
+                # A file of a wrong size 0 would be left out: nothing of it is read, so nothing would show the error.
+                if int(size) > 0:
+                    self._files[key] = ListedText(key, int(size), str(version), bytes.fromhex(head)), places
         except (ValueError, TypeError, AttributeError, struct.error, RecursionError) as problem:
             logger.warning("%s: the manifest is not used: %s", shown(path), problem)
             self._files.clear()
