@@ -31,7 +31,7 @@ IRIS = ROOT / "examples" / "iris" / "iris.ctf"
 MOST_TO_OPEN, MOST_TO_READ, MOST_TO_CONVERT = (20, 120), (12, 55), (26, 220)
 
 # Sizes of the package.
-MOST_LINES, MOST_CLASSES, MOST_MODULES = 47_999, 429, 147
+MOST_LINES, MOST_CLASSES, MOST_MODULES = 48_000, 429, 147
 MOST_LINES_OF_A_FORMAT = 100
 NOT_FOR_PLAIN_FILES = {
     f"storage.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")

@@ -286,17 +286,18 @@ def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
     """Return the lengths of several columns, one after the other, in as few bytes as possible.
 
     Example:
-        >>> joined_lengths([same_lengths(2, 3), same_lengths(2, 1)]).strides
+        >>> joined_lengths([same_lengths(2, 3), np.array([2], np.uint8)]).strides
         (0,)
         >>> joined_lengths([same_lengths(2, 1), np.array([1, 3], np.uint8)])
         array([2, 1, 3], dtype=uint8)
     """
     filled = [column for column in columns if len(column)]
     # A column that keeps a single number yields a single number.
-    largest = [int((column[:1] if are_all_the_same(column) else column).max()) for column in filled]
-    if len(set(largest)) == 1 and all(map(are_all_the_same, filled)):
-        return same_lengths(largest[0], sum(map(len, filled)))
-    return _joined(filled, np.min_scalar_type(max(largest, default=0)))
+    known = [column[:1] if are_all_the_same(column) else column for column in filled]
+    extremes = {int(extreme) for column in known for extreme in (column.min(), column.max())}
+    if len(extremes) == 1:
+        return same_lengths(max(extremes), sum(map(len, filled)))
+    return _joined(filled, np.min_scalar_type(max(extremes, default=0)))
 
 
 def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

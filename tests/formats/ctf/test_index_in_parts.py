@@ -1,8 +1,9 @@
-"""An index that several processes make in parts, and one joins: the bytes of the index of one pass."""
+"""An index that several processes make in parts, and one joins: it says what the index of one pass says."""
 
 import gzip
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,32 @@ def random_options(chance: random.Random) -> dict[str, Any]:
     }
 
 
-def outcome(work: Callable[[CTFDeserializer], Path], deserializer: CTFDeserializer) -> bytes | str:
-    """Return the bytes of the index cache that work writes, which is removed, or the error."""
+def values_of(deserializer: CTFDeserializer) -> list[Any]:
+    """Return what is read up to the first error, and the error."""
+    found: list[Any] = []
+    try:
+        with MinibatchSource(deserializer, randomize=False, max_sweeps=1) as source:
+            for minibatch in source.minibatches(1):
+                found += [(data.asarray().tolist(), data.lengths.tolist()) for data in minibatch.values()]
+    except CntkIoError as error:
+        found.append(str(error))
+    return found
+
+
+def outcome(work: Callable[[CTFDeserializer], Path], deserializer: CTFDeserializer) -> tuple[Any, ...] | str:
+    """Return what is read with the index cache that work writes, which is removed, or the error."""
     try:
         path = work(deserializer)
+        before = path.stat()
+        with closing(deserializer.open()) as corpus:
+            table, layout = corpus.index.table, corpus.index.layout
+            facts = [*table.keys], table.lengths.tolist(), table.chunk_starts.tolist(), layout.remarks, layout.content
+        values = values_of(deserializer)
     except CntkIoError as error:
         return str(error)
-    content = path.read_bytes()
+    assert path.stat().st_mtime_ns == before.st_mtime_ns  # opening has not made another index
     path.unlink()
-    return content
+    return facts, values
 
 
 def joined(deserializer: CTFDeserializer, num_parts: int) -> Path:
