@@ -29,7 +29,7 @@ pub trait Cell: Copy + Send {
     fn set_single(&mut self, value: f32);
     /// Set it to a number in double precision, rounded if necessary.
     fn set_double(&mut self, value: f64);
-    /// Set it to a number that is rounded once; `None`: the text is no number.
+    /// Set it to a number that is rounded once; `None`: the text is not a number.
     fn set_text(&mut self, text: &str) -> Option<()>;
     /// The bytes, if the cells have the form of a file in single precision.
     fn bytes(cells: &mut [Self]) -> Option<&mut [u8]>;

@@ -560,7 +560,7 @@ def index_part(options: CTFDeserializer, part: PartOfText) -> CacheFiles:
 
 
 def join_parts(options: CTFDeserializer, count: int) -> CacheFiles:
-    """Join the parts of the index of a text, and write its index cache: the bytes that one pass would write.
+    """Join the parts of the index of a text, and write its index cache, which says the same as that of a single pass.
 
     Raises:
         CorpusError: A part is missing, of another state of the text, or damaged.
