@@ -158,7 +158,7 @@ def long_text(folder: Path, megabytes: int) -> list[Any]:
 
 
 def split(folder: Path, megabytes: int, repeat: int) -> None:
-    """Print the costs of ranks that share packed rows, beside ranks that load all sequences of the rows."""
+    """Print the costs of ranks that share packed rows, and of ranks that load all sequences of the rows."""
     corpora = long_text(folder, megabytes)
     line("cells of a row", "ranks", "sequences", "bytes", "time of all", "of a part", "share")
     for length in (16_384, 65_536):

@@ -323,7 +323,7 @@ def ctf_index(
 
 @final
 class RefusedLine:
-    """Where a text cannot be indexed: the offset of a line without a fitting id, or of a line of 4 GiB or more."""
+    """Offsets at which a text cannot be indexed: a line without a fitting id, or a line of 4 GiB or more."""
 
     bad_id: int | None
     long_line: int | None

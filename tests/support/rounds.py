@@ -1,4 +1,4 @@
-"""How many rounds tests make: all in `make test-all`, about a quarter in `make test`. Hypothesis's profile decides."""
+"""Number of rounds of tests: all in `make test-all`, about a quarter in `make test`. Hypothesis's profile decides."""
 
 from hypothesis import settings
 

@@ -40,7 +40,7 @@ pub(crate) struct CTFScan {
     hollow: Py<PyArray1<u32>>,
 }
 
-/// Where a text cannot be indexed.
+/// Places at which a text cannot be indexed.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
 #[derive(Default)]
 pub(crate) struct RefusedLine {

@@ -783,11 +783,12 @@ fn deal_slices<'py>(
     row_length: u32,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Vec<usize>)> {
     let lengths = lengths.as_slice()?;
-    let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&lengths.len()) && bounds.is_sorted();
-    if !are_bounds || rank >= num_ranks || num_ranks > u64::from(row_length) {
-        return Err(PyValueError::new_err("not the bounds of minibatches, or not the slices of a row"));
+    check_bounds(&bounds, lengths.len(), "minibatches")?;
+    let Partition { index, count } = ShareOfData { index: rank, count: num_ranks }.partition()?;
+    if count > u64::from(row_length) {
+        return Err(PyValueError::new_err(format!("rows of {row_length} samples have no {count} parts")));
     }
-    let (kept, kept_bounds) = detached(py, || timeline::deal_slices(lengths, &bounds, num_ranks, rank, row_length))?;
+    let (kept, kept_bounds) = detached(py, || timeline::deal_slices(lengths, &bounds, count, index, row_length))?;
     Ok((kept.into_array(py)?, kept_bounds))
 }
 

@@ -14,7 +14,7 @@ use crate::block::{self, BLOCK_BYTES, Block, MAX_TOKENS, TO_THE_FRONT, Token, ke
 use crate::bytes::{self, loops_over_bytes};
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::sparse_lines::{self, Entry};
+use crate::sparse_lines::{self, Entry, kernel_of_lines};
 use crate::sse41::{entries, narrow_pairs, values_of_two, widen_pairs};
 
 pub(crate) static KERNEL: Functions = Functions {
@@ -42,6 +42,7 @@ fn is_available() -> bool {
 
 loops_over_bytes!("avx2");
 kernel_of_blocks!(__m256i, 2, 32, "avx2,bmi1,bmi2,lzcnt,popcnt");
+kernel_of_lines!("avx2,bmi1,bmi2,lzcnt,popcnt");
 
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -87,19 +88,4 @@ fn write_front(values: __m128i, shuffle: &[u8; 16], out: &mut [MaybeUninit<f32>;
     let front = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(_mm_shuffle_epi8(values, shuffle)));
     // SAFETY: the store writes eight values.
     unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), front) };
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn sparse_lines(
-    bytes: &[u8],
-    at: usize,
-    end: usize,
-    form: &SparseForm,
-    columns: &mut [SparseColumn],
-    line_ends: &mut Vec<usize>,
-) {
-    let convert =
-        |four: [&Entry; 4], last_index, indices: &mut _, values: &mut _| entries(four, last_index, indices, values);
-    // SAFETY: this function has the same requirement.
-    unsafe { sparse_lines::sparse_lines::<Vectors>(bytes, [at, end], form, columns, line_ends, convert) }
 }

@@ -1,8 +1,8 @@
 //! Lines of sparse samples on x86-64: [`take_lines`] with functions that take steps of a line, and these functions
 //! for blocks of 64 bytes without AVX-512.
 //!
-//! Without AVX-512, entries are plain if their indices have at most [`MOST_DIGITS`] digits and their values are single digits. A sample
-//! with other entries is left to the scalar kernel from the block with the first such entry on.
+//! Without AVX-512, entries are plain if their indices have at most [`MOST_DIGITS`] digits and their values are single
+//! digits. A sample with other entries is left to the scalar kernel from the block with the first such entry on.
 
 use std::mem::MaybeUninit;
 
@@ -26,6 +26,28 @@ const AREA_BYTES: usize = LOOK_BACK_BYTES + BLOCK_BYTES + 16 + BLOCK_BYTES;
 const AHEAD_BYTES: usize = 512;
 /// Entries that are always converted: a branch on their number would be unpredictable, and few blocks have more.
 const USUAL_ENTRIES: usize = 12;
+
+/// Define the function over lines of a kernel's table, for the `Vectors` of `kernel_of_blocks` and the function
+/// `entries`, compiled for the instructions `$features`.
+macro_rules! kernel_of_lines {
+    ($features:literal) => {
+        #[target_feature(enable = $features)]
+        fn sparse_lines(
+            bytes: &[u8],
+            at: usize,
+            end: usize,
+            form: &SparseForm,
+            columns: &mut [SparseColumn],
+            line_ends: &mut Vec<usize>,
+        ) {
+            let convert =
+                |four: [&Entry; 4], last, indices: &mut _, values: &mut _| entries(four, last, indices, values);
+            // SAFETY: this function has the same requirement.
+            unsafe { sparse_lines::sparse_lines::<Vectors>(bytes, [at, end], form, columns, line_ends, convert) }
+        }
+    };
+}
+pub(crate) use kernel_of_lines;
 
 /// Memory for the samples of a column.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use crate::block::{self, BLOCK_BYTES, Block, IS_NEAR_MIDDLE, MAX_TOKENS, TO_THE_
 use crate::bytes::{self, Pair, TO_LOWEST_BITS, loops_over_bytes};
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::sparse_lines::{self, Entry};
+use crate::sparse_lines::{self, Entry, kernel_of_lines};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "sse41",
@@ -29,6 +29,7 @@ pub(crate) static KERNEL: Functions = Functions {
 
 loops_over_bytes!("sse4.1");
 kernel_of_blocks!(__m128i, 4, 16, "sse4.1,popcnt");
+kernel_of_lines!("sse4.1,popcnt");
 
 #[target_feature(enable = "sse4.1")]
 #[inline]
@@ -104,21 +105,6 @@ fn write_front(values: __m128i, shuffle: &[u8; 16], out: &mut [MaybeUninit<f32>;
         _mm_storeu_ps(out.as_mut_ptr().cast(), low);
         _mm_storeu_ps(out.as_mut_ptr().add(4).cast(), high);
     }
-}
-
-#[target_feature(enable = "sse4.1,popcnt")]
-fn sparse_lines(
-    bytes: &[u8],
-    at: usize,
-    end: usize,
-    form: &SparseForm,
-    columns: &mut [SparseColumn],
-    line_ends: &mut Vec<usize>,
-) {
-    let convert =
-        |four: [&Entry; 4], last_index, indices: &mut _, values: &mut _| entries(four, last_index, indices, values);
-    // SAFETY: this function has the same requirement.
-    unsafe { sparse_lines::sparse_lines::<Vectors>(bytes, [at, end], form, columns, line_ends, convert) }
 }
 
 /// The digits of two entries as two integers each: the value times 128 plus the last two digits of the index, and the

@@ -244,7 +244,7 @@ def _add_index(verb: _Verb) -> None:
     _add_corpora(option)
     meaning = "write the caches of files in a store into this object, for Remote(manifest=URL)"
     option("--manifest", metavar="URL", help=meaning)
-    option("--part", metavar="K/N", type=_part, help="index only part K of N of a large text, beside other processes")
+    option("--part", metavar="K/N", type=_part, help="index only part K of N of a large text")
     option("--join", metavar="N", type=_positive, help="join the N parts that --part has made into the index")
 
 

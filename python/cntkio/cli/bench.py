@@ -134,7 +134,7 @@ def _index(options: Namespace, file: Input, manifest: NewManifest | None) -> int
     for _ in range(2):
         took, tables, start = 0.0, [], time.perf_counter()
         # A configuration may have several readers.
-        # Guessed streams serve for an index, and after a join nobody wants a pass over the text.
+        # An index needs no more than guessed streams, and after a join no pass over the text should follow.
         for one in described(options, file, cache_index=True, guesses_streams=options.join is not None):
             with one.opened() as corpora:
                 took += time.perf_counter() - start

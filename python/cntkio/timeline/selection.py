@@ -44,7 +44,7 @@ class Parts:
         step: Step of the first sample, int64.
         continues: Whether the sequence continues in the next minibatch, at step 0 of the same slot, bool.
         lengths: Number of samples that the whole sequence counts for, uint32.
-        num_slots: RowsOfReads of the minibatch.
+        num_slots: Rows of the minibatch.
         num_steps: Steps of the minibatch: the truncation length.
     """
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
 
-/// Values that one thread decodes.
+/// Number of values that a thread decodes.
 const SHARE_VALUES: usize = 1 << 16;
 
 /// The rows and columns of an object that are wanted.

@@ -1,6 +1,6 @@
 //! Random numbers for the tests of several crates.
 
-/// How many of `all` random rounds to run: a third, or all if `CNTKIO_ALL_ROUNDS` is set, as in `make test-all`.
+/// Number of random rounds to run: a third of `all`, or all if `CNTKIO_ALL_ROUNDS` is set, as in `make test-all`.
 pub(crate) fn rounds(all: usize) -> usize {
     if std::env::var_os("CNTKIO_ALL_ROUNDS").is_some() { all } else { all / 3 }
 }
