@@ -1,6 +1,7 @@
 //! Enums whose variants have names, so that Python need not repeat their order.
 
-/// Define an enum of numbered variants, each with its name, and `NAMES`: the names in the order of the numbers.
+/// Define an enum of numbered variants, each with its name; `ALL`: the variants in the order of their numbers; and
+/// `NAMES`: the names in this order.
 macro_rules! named {
     ($(#[$attribute:meta])* pub enum $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
         $(#[$attribute])*
@@ -12,6 +13,8 @@ macro_rules! named {
         }
 
         impl $enum {
+            /// All variants, in the order of their numbers.
+            pub const ALL: &[$enum] = &[$($enum::$variant,)*];
             /// The names of all variants, in the order of their numbers.
             pub const NAMES: &[&str] = &[$($name,)*];
         }

@@ -20,6 +20,14 @@ pub struct Text<'a> {
     pub read: ReadAt<'a>,
 }
 
+/// A reader of a text in memory.
+pub fn in_memory(text: &[u8]) -> impl Fn(usize, &mut [u8]) -> io::Result<()> + Sync {
+    |at, buffer| {
+        buffer.copy_from_slice(&text[at..at + buffer.len()]);
+        Ok(())
+    }
+}
+
 /// Fills a buffer with the bytes of a compressed text from an offset on.
 pub type PackedReader<'a> = Box<dyn FnMut(usize, &mut [u8]) -> io::Result<()> + Send + 'a>;
 
@@ -212,17 +220,10 @@ impl<'a> Blocks<'a> {
 mod tests {
     use super::*;
 
-    fn reader(text: &[u8]) -> impl Fn(usize, &mut [u8]) -> io::Result<()> + Sync {
-        |at, buffer| {
-            buffer.copy_from_slice(&text[at..at + buffer.len()]);
-            Ok(())
-        }
-    }
-
     #[test]
     fn a_line_that_is_too_long_is_reported_and_no_shorter_one() {
         let text = b"|a 1\n|a 2 3 4 5 6 7 8 9\n|a 1\n";
-        let read = reader(text);
+        let read = in_memory(text);
         let starts = |longest_line| {
             let text = Text { size: text.len(), read: &read };
             let mut blocks = Blocks { longest_line, ..text.blocks(0..text.size, 5) };
@@ -243,7 +244,7 @@ mod tests {
     #[test]
     fn a_long_line_is_named_by_its_start_in_the_last_block_of_a_range() {
         let text = b"|a 1\n|a 2 3 4 5 6 7 8 9\n|a 1\n";
-        let read = reader(text);
+        let read = in_memory(text);
         let text = Text { size: text.len(), read: &read };
         let first = |longest_line| {
             let mut blocks = Blocks { longest_line, ..text.blocks(0..6, 100) };
@@ -261,7 +262,7 @@ mod tests {
     fn blocks_of_neighbouring_ranges_have_each_line_once() {
         let lines: Vec<u8> = (0..60).flat_map(|size| [vec![b'x'; size * 7 % 23], vec![b'\n']].concat()).collect();
         for text in [&lines[..], &lines[..lines.len() - 1], b"", b"\n", b"abc"] {
-            let read = reader(text);
+            let read = in_memory(text);
             let text_of = Text { size: text.len(), read: &read };
             for (middle, block_size) in (0..=text.len()).flat_map(|middle| [1, 4, 1000].map(|size| (middle, size))) {
                 let mut whole = vec![];
@@ -283,7 +284,7 @@ mod tests {
     #[test]
     fn lines_within_a_range_are_whole() {
         let text = b"one\ntwo\nthree";
-        let read = reader(text);
+        let read = in_memory(text);
         let text = Text { size: text.len(), read: &read };
         let within = |range| text.lines_within(0, range).unwrap().map(|(at, lines)| (at, String::from_utf8(lines)));
         assert_eq!(within(0..9), Some((0, Ok("one\ntwo\n".to_owned()))));

@@ -1,10 +1,12 @@
 //! The index of a text, in one block and in shares, against a slow, obvious reader of its lines.
 
+mod joined;
 #[path = "../../simd/tests/random/mod.rs"]
 mod random;
 
-use cntkio_core::ctf::{self, Column, IdOverflow, Mode, Open, Scan, Share, Unindexed};
-use cntkio_core::text::Text;
+use cntkio_core::ctf::{self, BadId, Column, Mode, Open, Scan, Share, Unindexed};
+use cntkio_core::text::{Text, in_memory};
+use joined::joined;
 use random::{Random, rounds};
 
 /// True if a line holds a pipe, the name, and what ends names.
@@ -56,38 +58,6 @@ fn reference(text: &[u8], first: usize, mode: Mode, defining: Option<&[u8]>) -> 
     Ok(found)
 }
 
-fn numbers(column: &Column, count: usize) -> Vec<u64> {
-    match column {
-        Column::Same(number) => vec![(*number).into(); count],
-        Column::Bytes(numbers) => numbers.iter().map(|&number| number.into()).collect(),
-        Column::Shorts(numbers) => numbers.iter().map(|&number| number.into()).collect(),
-        Column::Words(numbers) => numbers.iter().map(|&number| number.into()).collect(),
-        Column::Longs(numbers) => numbers.clone(),
-    }
-}
-
-/// Join the sequences of shares.
-fn joined(shares: &[Share]) -> Scan {
-    let mut all = Scan::default();
-    for share in shares {
-        *all.lines.last_mut().unwrap_or(&mut all.head_lines) += share.head_lines;
-        let keys = numbers(&share.keys, 0);
-        let lines = numbers(&share.lines, share.starts.len());
-        for (sequence, &own) in share.starts.iter().enumerate() {
-            let (start, lines) = (share.begin + u64::from(own), lines[sequence] as u32);
-            if sequence == 0 && !keys.is_empty() && all.keys.last() == keys.first() {
-                *all.lines.last_mut().unwrap() += lines;
-                continue;
-            }
-            all.starts.push(start);
-            all.lines.push(lines);
-            all.keys.extend(keys.get(sequence));
-            all.hollow.extend(share.hollow.contains(&own).then_some(start));
-        }
-    }
-    all
-}
-
 fn text(random: &mut Random) -> Vec<u8> {
     let mut text = vec![];
     let (mut id, step) = (random.one_of(&[0, 7, 98, 9_999_998, 18_446_744_073_709_551_610]), random.below(4));
@@ -119,19 +89,16 @@ fn the_index_is_that_of_line_after_line_however_the_text_is_shared_out() {
         let defining = random.one_of::<Option<&[u8]>>(&[None, None, Some(b"a")]);
         let what = format!("{mode:?}, {defining:?}: {:?}", String::from_utf8_lossy(&text));
         let expected = reference(&text, 0, mode, defining);
-        let scan = ctf::scan(&text, mode, defining).map_err(|IdOverflow { at }| at);
+        let scan = ctf::scan(&text, mode, defining).map_err(|BadId { at }| at);
         assert_eq!(scan, expected, "{what}");
         let first = random.one_of(&[0, 0, 3]).min(text.len());
         let expected = reference(&text, first, mode, defining);
         let share = random.one_of(&[1, 5, 30, 64, 200, 10_000]);
-        let read = |at: usize, buffer: &mut [u8]| {
-            buffer.copy_from_slice(&text[at..at + buffer.len()]);
-            Ok(())
-        };
+        let read = in_memory(&text);
         let source = Text { size: text.len(), read: &read };
         let index = || ctf::index(source, first, first..text.len(), mode, defining, share);
         let index = pool.install(index).map(|shares| joined(&shares)).map_err(|fault| match fault {
-            Unindexed::Overflow(IdOverflow { at }) => at,
+            Unindexed::BadId(BadId { at }) => at,
             other => panic!("{other:?} in {what}"),
         });
         assert_eq!(index, expected, "from {first} in shares of {share}, {what}");
@@ -145,10 +112,7 @@ fn the_parts_of_a_text_have_the_lines_that_start_in_them() {
     let mut random = Random(16);
     for _ in 0..3000 {
         let text = text(&mut random);
-        let read = |at: usize, buffer: &mut [u8]| {
-            buffer.copy_from_slice(&text[at..at + buffer.len()]);
-            Ok(())
-        };
+        let read = in_memory(&text);
         let middle = random.below(text.len() + 1);
         let source = Text { size: text.len(), read: &read };
         let part = |part| joined(&ctf::index(source, 0, part, Mode::Lines, None, 50).unwrap());

@@ -4,8 +4,8 @@
 mod random;
 
 use cntkio_core::chunk::{Chunk, NumberType, Samples, Values};
-use cntkio_core::ctf::{self, Extent, Findings, Mode, Pass, Scan, Schema, Stream};
-use cntkio_core::text::Text;
+use cntkio_core::ctf::{self, Extent, Findings, Mode, Pass, Schema, Stream};
+use cntkio_core::text::{Text, in_memory};
 use cntkio_simd::Kernel;
 use random::{Random, rounds};
 
@@ -16,17 +16,7 @@ fn schema(is_double: bool) -> Schema {
         dim,
         number: NumberType::float(is_double && dim != 50),
     };
-    let streams = vec![stream("S0", true, 1000), stream("tag", true, 50), stream("x", false, 3)];
-    Schema {
-        streams,
-        defining: None,
-        has_words: false,
-        is_compact: false,
-        is_subset: false,
-        keeps_findings: false,
-        notes_unknown_names: false,
-        svmlight: None,
-    }
+    Schema::of(vec![stream("S0", true, 1000), stream("tag", true, 50), stream("x", false, 3)])
 }
 
 /// Short lines that are mostly alike, with some wrong bytes.
@@ -93,16 +83,7 @@ fn sparse_schema(random: &mut Random) -> Schema {
     if random.below(2) == 0 {
         streams.reverse();
     }
-    Schema {
-        streams,
-        defining: random.one_of(&[None, None, Some(0)]),
-        has_words: false,
-        is_compact: random.below(2) == 0,
-        is_subset: false,
-        keeps_findings: false,
-        notes_unknown_names: false,
-        svmlight: None,
-    }
+    Schema { defining: random.one_of(&[None, None, Some(0)]), is_compact: random.below(2) == 0, ..Schema::of(streams) }
 }
 
 #[test]
@@ -114,7 +95,7 @@ fn kernels_agree_on_long_lines_of_sparse_samples() {
         let mode = if text.first() == Some(&b'|') { Mode::Lines } else { Mode::Ids };
         let name = schema.defining.map(|stream| &schema.streams[stream].name[..]);
         let Ok(scan) = ctf::scan(&text, mode, name) else { continue };
-        let mut sequences = extents(&scan, text.len());
+        let mut sequences = scan.extents(0, text.len());
         if random.below(3) == 0 {
             sequences.retain(|_| random.below(8) > 0); // the text between is left out
         }
@@ -124,14 +105,6 @@ fn kernels_agree_on_long_lines_of_sparse_samples() {
         }
         kernels_agree(&text, &sequences, &schema);
     }
-}
-
-fn extents(scan: &Scan, size: usize) -> Vec<Extent> {
-    let ends = scan.starts.iter().skip(1).copied().chain([size as u64]);
-    std::iter::zip(&scan.starts, ends)
-        .zip(&scan.lines)
-        .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
-        .collect()
 }
 
 #[test]
@@ -146,17 +119,14 @@ fn lines_that_are_indexed_while_they_are_parsed_give_the_same_index_and_columns(
         }
         let mut schema = if is_sparse { sparse_schema(&mut random) } else { schema(random.below(2) == 0) };
         (schema.defining, schema.is_compact, schema.is_subset) = (None, false, random.below(2) == 0);
-        let read = |at: usize, buffer: &mut [u8]| {
-            buffer.copy_from_slice(&text[at..at + buffer.len()]);
-            Ok(())
-        };
+        let read = in_memory(&text);
         let source = Text { size: text.len(), read: &read };
         let part_size = random.one_of(&[1, 90, 1000, 1 << 20]);
         let pass = Pass { text: source, mode: Mode::Lines, schema: &schema, part_size, pool: None, excluded: None };
         let indexed = ctf::index_chunks(pass, &[0, text.len()], 1).unwrap().into_iter().flatten().next();
         let scan = ctf::scan(&text, Mode::Lines, None).unwrap();
         let mut findings = Findings::new(0, true);
-        let block = ctf::parse(&text, &extents(&scan, text.len()), &schema, &mut findings);
+        let block = ctf::parse(&text, &scan.extents(0, text.len()), &schema, &mut findings);
         let is_sound = scan.hollow.is_empty() && findings.last_straw.is_none();
         let expected = is_sound.then(|| (vec![scan], Chunk::new(vec![block])));
         num_whole += usize::from(is_sound);
@@ -207,7 +177,7 @@ fn kernels_agree_on_short_lines() {
         let mode = if text.first() == Some(&b'|') { Mode::Lines } else { Mode::Ids };
         let schema = schema(round % 5 == 0);
         let Ok(scan) = ctf::scan(&text, mode, None) else { continue };
-        kernels_agree(&text, &extents(&scan, text.len()), &schema);
-        precisions_agree(&text, &extents(&scan, text.len()), &schema);
+        kernels_agree(&text, &scan.extents(0, text.len()), &schema);
+        precisions_agree(&text, &scan.extents(0, text.len()), &schema);
     }
 }

@@ -18,7 +18,7 @@ use cntkio_core::lengths::Lengths;
 use cntkio_core::memory::{self, OutOfMemory, or_out_of_memory};
 use cntkio_core::mlf::{self, Rules, Unit};
 use cntkio_core::pack::{self, Cell, Job, Parts, Selection, Sources, Table as Dense, Wanted, Whole};
-use cntkio_core::text::Text;
+use cntkio_core::text::{Text, in_memory};
 use cntkio_core::timeline::{self, Limits, Load, Partition, Randomization, Reader, Request, Table, Window};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
@@ -82,16 +82,7 @@ fn stream(name: &[u8], is_sparse: bool, dim: usize) -> Stream {
 }
 
 fn schema(is_compact: bool) -> Schema {
-    Schema {
-        streams: vec![stream(b"x", false, 2), stream(b"s", true, 1 << 20)],
-        defining: None,
-        has_words: false,
-        is_compact,
-        is_subset: false,
-        keeps_findings: false,
-        notes_unknown_names: false,
-        svmlight: None,
-    }
+    Schema { is_compact, ..Schema::of(vec![stream(b"x", false, 2), stream(b"s", true, 1 << 20)]) }
 }
 
 /// A text of many sequences of one line, or of few long lines.
@@ -107,28 +98,20 @@ fn text(num_lines: usize, num_entries: usize) -> Vec<u8> {
 
 /// Read a text in all ways.
 fn texts(name: &str, bytes: &[u8]) {
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(bytes);
     let text = Text { size: bytes.len(), read: &read };
     for (mode, defining) in [(Mode::Lines, None), (Mode::Ids, None), (Mode::Ids, Some(&b"s"[..]))] {
         refuse_each(&format!("{name}, index"), || ctf::index(text, 0, 0..text.size, mode, defining, 1 << 18).unwrap());
     }
     let scan = ctf::scan(bytes, Mode::Ids, None).unwrap();
-    let ends = scan.starts.iter().skip(1).copied().chain([text.size as u64]);
-    let sizes: Vec<u64> = std::iter::zip(&scan.starts, ends).map(|(start, end)| end - start).collect();
-    if sizes.len() > LEAST_BYTES / 4 {
+    if scan.starts.len() > LEAST_BYTES / 4 {
         refuse_each("chunks", || {
             let mut starts = memory::collected(scan.starts.iter().copied());
             ctf::place(0, &mut starts, None, text.size as u64, 16, &mut None)
         });
         refuse_each(&format!("{name}, words"), || ctf::scan_words(bytes, None).unwrap());
     }
-    let extents: Vec<Extent> = std::iter::zip(&scan.starts, &sizes)
-        .zip(&scan.lines)
-        .map(|((&start, &size), &length)| Extent { start: start as usize, end: start as usize + size as usize, length })
-        .collect();
+    let extents = scan.extents(0, text.size);
     for is_compact in [false, true] {
         let schema = schema(is_compact);
         let every_third: Vec<Extent> = extents.iter().copied().step_by(3).collect();
@@ -167,10 +150,7 @@ fn lists_and_labels() {
         (keys::first_same(&rows, width), list)
     });
     let bytes = labels.as_bytes();
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(bytes);
     let rules = Rules { is_compatible: false, unit: Unit::Time, frame_period: 1e5, classes: None, dim: 2 };
     refuse_each("labels", || {
         let mut scan = mlf::Scan::new(Text { size: bytes.len(), read: &read }, &rules, 1 << 17);
@@ -193,10 +173,7 @@ fn svmlight_texts() {
     let stream = |name: &[u8], is_sparse, dim| Stream { name: name.to_vec(), is_sparse, dim, number: NumberType::F32 };
     for (name, num_lines, dim) in [("svmlight, many lines", 30_000, 3), ("svmlight, long lines", 4, 60_000)] {
         let text = lines(num_lines, dim);
-        let read = |at: usize, buffer: &mut [u8]| {
-            buffer.copy_from_slice(&text[at..at + buffer.len()]);
-            Ok(())
-        };
+        let read = in_memory(&text);
         let source = Text { size: text.len(), read: &read };
         for mode in [Mode::Lines, Mode::Ids] {
             refuse_each(&format!("{name}, index"), || {
@@ -259,10 +236,7 @@ fn archives() {
             for (plain, is_float) in [(&plain, true), (&classes, false)] {
                 refuse_each(&format!("{name}, writer"), || write(plain));
                 let Written { bytes, .. } = write(plain);
-                let read = |at: usize, buffer: &mut [u8]| {
-                    buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
-                    Ok(())
-                };
+                let read = in_memory(&bytes);
                 let text = Text { size: bytes.len(), read: &read };
                 let scan = || kaldi::scan(text, 0, text.size).unwrap().0;
                 if bytes.len() > 20 * LEAST_BYTES / 4 && plain.num_sequences() > 100 {
@@ -557,10 +531,7 @@ fn compressed_texts() {
     let frames: Vec<u8> = text.chunks(1 << 18).flat_map(|part| compressed::zstd_frame(part, 1).unwrap()).collect();
     for (kind, packed) in [(Kind::Zstd, &frames), (Kind::Gzip, &stored_gzip(&text))] {
         let name = format!("{kind:?}");
-        let read = |at: usize, buffer: &mut [u8]| {
-            buffer.copy_from_slice(&packed[at..at + buffer.len()]);
-            Ok(())
-        };
+        let read = in_memory(packed);
         let stream = || {
             let mut stream = Decompressor::new(kind, 1 << 18, None).unwrap();
             let (mut out, mut at, mut done) = (zeros(text.len()), 0, 0);
@@ -623,10 +594,7 @@ fn a_text_of_words_ends_in_a_result_or_an_error() {
     in_a_child("a_text_of_words_ends_in_a_result_or_an_error", || {
         let text = text(9000, 1);
         let scan = ctf::scan(&text, Mode::Lines, None).unwrap();
-        let ends = scan.starts.iter().skip(1).map(|&start| start as usize).chain([text.len()]);
-        let extents: Vec<Extent> = std::iter::zip(&scan.starts, ends)
-            .map(|(&start, end)| Extent { start: start as usize, end, length: 1 })
-            .collect();
+        let extents = scan.extents(0, text.len());
         let cut = Cut { piece: 1 << 20, part: 1 << 18, gap: 16 };
         refuse_each("words", || {
             ctf::parse_chunk(Source::Memory(&text), &extents, &schema(false), 0, true, cut, None).unwrap()

@@ -2,9 +2,9 @@
 //! small.
 
 use cntkio_core::chunk::{Chunk, NumberType, Numbers, Pool, Samples, Small, Values};
-use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
+use cntkio_core::ctf::{self, Cut, Findings, Mode, Pass, Schema, Source, Stream};
 use cntkio_core::pack::{self, Cell, Parts, Ragged, Selection, Table, Wanted, Whole};
-use cntkio_core::text::Text;
+use cntkio_core::text::{Text, in_memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -32,29 +32,14 @@ fn text(sequences: &[Vec<(u16, u32, u8)>], same: Option<u8>) -> Vec<u8> {
 fn schema(is_double: bool, is_compact: bool) -> Schema {
     let stream =
         |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, number: NumberType::float(is_double) };
-    Schema {
-        streams: vec![stream("x", false, 3), stream("tag", true, 70_000)],
-        defining: None,
-        has_words: false,
-        is_compact,
-        is_subset: false,
-        keeps_findings: false,
-        notes_unknown_names: false,
-        svmlight: None,
-    }
+    Schema { is_compact, ..Schema::of(vec![stream("x", false, 3), stream("tag", true, 70_000)]) }
 }
 
 fn parsed(text: &[u8], schema: &Schema, cut: Cut, pool: Option<&Arc<Pool>>) -> Chunk {
     let scan = ctf::scan(text, Mode::Ids, None).unwrap();
-    let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
-    let extent = |((&start, end), &length)| Extent { start: start as usize, end: end as usize, length };
-    let sequences: Vec<Extent> = scan.starts.iter().zip(ends).zip(&scan.lines).map(extent).collect();
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&text[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(text);
     let source = Source::File(Text { size: text.len(), read: &read });
-    let (chunk, findings) = ctf::parse_chunk(source, &sequences, schema, 0, true, cut, pool).unwrap();
+    let (chunk, findings) = ctf::parse_chunk(source, &scan.extents(0, text.len()), schema, 0, true, cut, pool).unwrap();
     assert_eq!(findings, Findings::new(0, true));
     chunk
 }
@@ -130,10 +115,7 @@ fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
     let schema = schema(false, true);
     let cut = Cut { piece: 1 << 20, part: 50, gap: 0 };
     let indexed = |text: &[u8], excluded: Option<u8>| {
-        let read = |at: usize, buffer: &mut [u8]| {
-            buffer.copy_from_slice(&text[at..at + buffer.len()]);
-            Ok(())
-        };
+        let read = in_memory(text);
         let source = Text { size: text.len(), read: &read };
         let pass = Pass { text: source, mode: Mode::Lines, schema: &schema, part_size: cut.part, pool: None, excluded };
         let all = ctf::index_chunks(pass, &[0, text.len()], 1).unwrap();

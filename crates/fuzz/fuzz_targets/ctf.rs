@@ -1,10 +1,14 @@
 //! Index, parse and infer a text corpus, from any bytes with several schemas, error budgets and sizes of pieces.
 #![no_main]
 
+#[path = "../../core/tests/joined/mod.rs"]
+mod joined;
+
 use cntkio_core::chunk::{Block, NumberType, Pool};
-use cntkio_core::ctf::{self, Column, Cut, Extent, Findings, Mode, Pass, Scan, Schema, Share, Source, Stream};
-use cntkio_core::text::Text;
+use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
+use cntkio_core::text::{Text, in_memory};
 use cntkio_simd::Kernel;
+use joined::joined;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -18,78 +22,27 @@ fn check(block: &Block) {
     }
 }
 
-/// The numbers of a column; one number stands for `count` numbers.
-fn numbers(column: &Column, count: usize) -> Vec<u64> {
-    match column {
-        Column::Same(number) => vec![(*number).into(); count],
-        Column::Bytes(numbers) => numbers.iter().map(|&number| number.into()).collect(),
-        Column::Shorts(numbers) => numbers.iter().map(|&number| number.into()).collect(),
-        Column::Words(numbers) => numbers.iter().map(|&number| number.into()).collect(),
-        Column::Longs(numbers) => numbers.clone(),
-    }
-}
-
-/// Join the sequences of shares.
-fn joined(shares: &[Share]) -> Scan {
-    let mut all = Scan::default();
-    for share in shares {
-        *all.lines.last_mut().unwrap_or(&mut all.head_lines) += share.head_lines;
-        let keys = numbers(&share.keys, 0);
-        let lines = numbers(&share.lines, share.starts.len());
-        for (sequence, &start) in share.starts.iter().enumerate() {
-            let (at, lines) = (share.begin + u64::from(start), lines[sequence] as u32);
-            if sequence == 0 && !keys.is_empty() && all.keys.last() == keys.first() {
-                *all.lines.last_mut().expect("the sequence of the last key") += lines;
-                continue;
-            }
-            all.starts.push(at);
-            all.lines.push(lines);
-            all.keys.extend(keys.get(sequence));
-            all.hollow.extend(share.hollow.contains(&start).then_some(at));
-        }
-    }
-    all
-}
-
 fuzz_target!(|data: &[u8]| {
     // The first byte chooses the setting, so that the fuzzer can find all of them.
     let Some((&choice, text)) = data.split_first() else { return };
     let has = |bit: u8| choice & (1 << bit) != 0;
-    let schema = Schema {
-        streams: vec![
-            stream("a", has(2) && has(7), 3, has(0)),
-            stream("ab", true, 10, has(1)),
-            stream("b", has(2), 1, false),
-        ],
-        defining: has(3).then_some(0),
-        has_words: false,
-        is_compact: has(2),
-        is_subset: false,
-        keeps_findings: false,
-        notes_unknown_names: false,
-        svmlight: None,
-    };
+    let streams = vec![
+        stream("a", has(2) && has(7), 3, has(0)),
+        stream("ab", true, 10, has(1)),
+        stream("b", has(2), 1, false),
+    ];
+    let schema = Schema { defining: has(3).then_some(0), is_compact: has(2), ..Schema::of(streams) };
     let mode = if has(4) { Mode::Lines } else { Mode::Ids };
     let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };
     let _ = ctf::infer(text);
     let defining = schema.defining.map(|number| &schema.streams[number].name[..]);
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&text[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(text);
     let source = Text { size: text.len(), read: &read };
     let scan = ctf::scan(text, mode, defining);
     let index = ctf::index(source, 0, 0..text.len(), mode, defining, 9);
     assert_eq!(index.ok().map(|shares| joined(&shares)).as_ref(), scan.as_ref().ok());
     let Ok(scan) = scan else { return };
-    let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
-    let sequences: Vec<Extent> = scan
-        .starts
-        .iter()
-        .zip(ends)
-        .zip(&scan.lines)
-        .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
-        .collect();
+    let sequences = scan.extents(0, text.len());
     let mut findings = Findings::new(budget, has(6));
     let block = ctf::parse(text, &sequences, &schema, &mut findings);
     let followed = [text, &[b'\n'; 150]].concat();

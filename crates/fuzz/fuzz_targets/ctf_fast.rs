@@ -3,7 +3,7 @@
 #![no_main]
 
 use cntkio_core::chunk::NumberType;
-use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
+use cntkio_core::ctf::{self, Findings, Mode, Schema, Stream};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,14 +13,12 @@ fuzz_target!(|data: &[u8]| {
     let stream =
         |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, number: NumberType::float(has(0)) };
     let schema = Schema {
-        streams: vec![stream("a", has(1), 3), stream("ab", !has(1), 10)],
         defining: has(2).then_some(0),
         has_words: has(3),
         is_compact: has(4),
         is_subset: has(5),
-        keeps_findings: false,
         notes_unknown_names: has(6),
-        svmlight: None,
+        ..Schema::of(vec![stream("a", has(1), 3), stream("ab", !has(1), 10)])
     };
     let mode = if has(6) { Mode::Lines } else { Mode::Ids };
     if has(7) {
@@ -28,14 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let defining = schema.defining.map(|number| &schema.streams[number].name[..]);
     let Ok(scan) = ctf::scan(text, mode, defining) else { return };
-    let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
-    let sequences: Vec<Extent> = scan
-        .starts
-        .iter()
-        .zip(ends)
-        .zip(&scan.lines)
-        .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
-        .collect();
+    let sequences = scan.extents(0, text.len());
     let mut findings = Findings::new(u64::MAX, false);
     let block = ctf::parse(text, &sequences, &schema, &mut findings);
     for column in &block.columns {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use cntkio_core::kaldi::{self, Kind, Wanted};
-use cntkio_core::text::Text;
+use cntkio_core::text::{Text, in_memory};
 use libfuzzer_sys::fuzz_target;
 
 /// Objects of more values are not decoded.
@@ -11,10 +11,7 @@ const MOST_VALUES: usize = 1 << 16;
 fuzz_target!(|data: &[u8]| {
     let _ = kaldi::scan_list(data);
     let _ = kaldi::scan_map(data);
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&data[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(data);
     let whole = Text { size: data.len(), read: &read };
     let (scan, fault) = kaldi::scan(whole, 0, data.len()).expect("bytes in memory");
     assert!(scan.next <= data.len() + 1);

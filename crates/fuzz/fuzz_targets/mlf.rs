@@ -4,7 +4,7 @@
 use cntkio_core::chunk::{Block, Chunk, Column, Runs, Samples};
 use cntkio_core::mlf::{self, Classes, Labels, Rules, Unit};
 use cntkio_core::pack::{self, NumberType, Parts, Selection, Wanted};
-use cntkio_core::text::Text;
+use cntkio_core::text::{Text, in_memory};
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 
@@ -76,9 +76,6 @@ fuzz_target!(|data: &[u8]| {
     let whole = mlf::scan(bytes, &rules, usize::MAX);
     assert_eq!(mlf::scan(bytes, &rules, 16), whole);
     check(&whole, dim, has(0));
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(bytes);
     mlf::label_names(Text { size: bytes.len(), read: &read }).expect("readable text");
 });

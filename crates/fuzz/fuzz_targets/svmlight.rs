@@ -4,7 +4,7 @@
 use cntkio_core::chunk::{Chunk, NumberType};
 use cntkio_core::ctf::svmlight::{self, Layout};
 use cntkio_core::ctf::{Column, Cut, Extent, Findings, Mode, Schema, Share, Source, Stream, parse_chunk};
-use cntkio_core::text::Text;
+use cntkio_core::text::{Text, in_memory};
 use libfuzzer_sys::fuzz_target;
 
 /// The starts of all sequences.
@@ -16,10 +16,7 @@ fuzz_target!(|data: &[u8]| {
     // The first byte chooses the setting, as in the target of the Python half.
     let Some((&choice, text)) = data.split_first() else { return };
     let has = |bit: u8| choice & (1 << bit) != 0;
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&text[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(text);
     let source = Text { size: text.len(), read: &read };
     let mode = if has(2) { Mode::Ids } else { Mode::Lines };
     let Ok((shares, facts)) = svmlight::index(source, 0, 0..text.len(), mode, text.len().max(1)) else { return };
@@ -38,14 +35,9 @@ fuzz_target!(|data: &[u8]| {
         streams.push(stream(false, 1, true));
     }
     let schema = Schema {
-        streams,
-        defining: None,
-        has_words: false,
         is_compact: has(5),
-        is_subset: false,
-        keeps_findings: false,
-        notes_unknown_names: false,
         svmlight: Some(Layout { base: has(6).into(), has_queries: has(1), is_bounded: has(7) }),
+        ..Schema::of(streams)
     };
     let ends = begins.iter().skip(1).copied().chain([text.len()]);
     let sequences: Vec<Extent> =

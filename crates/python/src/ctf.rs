@@ -7,9 +7,9 @@ use crate::lengths::LengthsArray;
 use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::chunk::{NumberType, Pool};
-use cntkio_core::ctf::svmlight::{self, Facts, NoQuery, Unscanned};
+use cntkio_core::ctf::svmlight::{self, Facts};
 use cntkio_core::ctf::{
-    self, BadWord, Column, Cut, Extent, Finding, IndexedChunk, Mode, Pass, Schema, Source, Stream, Unindexed,
+    self, BadId, BadWord, Column, Cut, Extent, Finding, IndexedChunk, Mode, Pass, Schema, Source, Stream, Unindexed,
 };
 use cntkio_core::keys::{are_distinct, padded};
 use cntkio_core::lengths::Lengths;
@@ -51,12 +51,12 @@ pub(crate) struct RefusedLine {
 }
 
 impl RefusedLine {
-    fn bad_id(at: u64) -> RefusedLine {
-        RefusedLine { bad_id: Some(at), long_line: None }
-    }
-
-    fn long_line(at: u64) -> RefusedLine {
-        RefusedLine { bad_id: None, long_line: Some(at) }
+    fn of(unindexed: Unindexed) -> PyResult<RefusedLine> {
+        match unindexed {
+            Unindexed::BadId(BadId { at }) => Ok(RefusedLine { bad_id: Some(at), long_line: None }),
+            Unindexed::LongLine { at } => Ok(RefusedLine { bad_id: None, long_line: Some(at) }),
+            Unindexed::Unread(error) => Err(error.into()),
+        }
     }
 }
 
@@ -99,9 +99,7 @@ pub(crate) fn ctf_index(
     let index = || ctf::index(text, first, part, mode, defining.as_deref(), share);
     Ok(match detached(py, || pool.install(index))? {
         Ok(shares) => (scans(py, shares)?, RefusedLine::default()),
-        Err(Unindexed::Overflow(overflow)) => (Vec::new(), RefusedLine::bad_id(overflow.at)),
-        Err(Unindexed::LongLine { at }) => (Vec::new(), RefusedLine::long_line(at)),
-        Err(Unindexed::Unread(error)) => return Err(error.into()),
+        Err(unindexed) => (Vec::new(), RefusedLine::of(unindexed)?),
     })
 }
 
@@ -135,9 +133,7 @@ pub(crate) fn svmlight_index(
         Ok((shares, Facts { least_index, largest_index, largest_label })) => {
             (scans(py, shares)?, SvmlightFacts { least_index, largest_index, largest_label }, RefusedLine::default())
         }
-        Err(Unscanned::NoQuery(NoQuery(at))) => (Vec::new(), SvmlightFacts::default(), RefusedLine::bad_id(at)),
-        Err(Unscanned::LongLine { at }) => (Vec::new(), SvmlightFacts::default(), RefusedLine::long_line(at)),
-        Err(Unscanned::Unread(error)) => return Err(error.into()),
+        Err(unindexed) => (Vec::new(), SvmlightFacts::default(), RefusedLine::of(unindexed)?),
     })
 }
 

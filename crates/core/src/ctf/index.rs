@@ -5,10 +5,10 @@
 
 use super::ids::{LeadingId, LineStart, leading_id, size_of_digits, size_of_word};
 use super::nothing::is_nothing;
-use super::{Mode, ends_name};
+use super::{Extent, Mode, ends_name};
 use crate::htk::LONGEST_KEY;
 use crate::memory;
-use crate::text::{Text, Unread};
+use crate::text::{Blocks, Text, Unread};
 use cntkio_simd::Kernel;
 use memchr::{memchr, memmem};
 use rayon::prelude::*;
@@ -36,6 +36,19 @@ impl Scan {
         *self.lines.last_mut().unwrap_or(&mut self.head_lines) += num_lines as u32;
     }
 
+    /// The places of the sequences in the text, whose block starts at `offset`. The last sequence ends at `end` of the
+    /// block.
+    pub fn extents(&self, offset: usize, end: usize) -> Vec<Extent> {
+        let ends = self.starts.iter().skip(1).map(|&start| start as usize).chain([end]);
+        let mut extents = memory::with_room(self.starts.len());
+        extents.extend(std::iter::zip(&self.starts, ends).zip(&self.lines).map(|((&start, end), &length)| Extent {
+            start: offset + start as usize,
+            end: offset + end,
+            length,
+        }));
+        extents
+    }
+
     /// Remove the last sequence: its start.
     pub(super) fn pop(&mut self) -> Option<u64> {
         self.keys.pop();
@@ -44,17 +57,17 @@ impl Scan {
     }
 }
 
-/// An id that does not fit 64 bits.
+/// An id that does not fit 64 bits, or a line without an id in a text where each line has one.
 #[derive(Debug, PartialEq, Eq)]
-pub struct IdOverflow {
-    /// Offset of the id's first digit.
+pub struct BadId {
+    /// Offset of the line.
     pub at: u64,
 }
 
 /// Find the sequences of a block of whole lines.
 ///
 /// Two neighbouring sequences of different blocks may have the same key. The caller joins them.
-pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, IdOverflow> {
+pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, BadId> {
     let mut found = Scan::default();
     Scanner::new(mode, defining).scan(&mut found, block, 0)?;
     Ok(found)
@@ -75,7 +88,7 @@ impl Scanner<'_> {
     }
 
     /// Append the sequences of a block that starts at `offset`.
-    fn scan(&self, found: &mut Scan, block: &[u8], offset: u64) -> Result<(), IdOverflow> {
+    fn scan(&self, found: &mut Scan, block: &[u8], offset: u64) -> Result<(), BadId> {
         match (self.mode, &self.defining) {
             (Mode::Lines, None) => scan_lines(found, block, offset),
             (Mode::Ids, None) => self.scan_ids(found, block, offset)?,
@@ -95,7 +108,7 @@ impl Scanner<'_> {
     }
 
     /// Lines with the same id are a sequence, and all lines count.
-    fn scan_ids(&self, found: &mut Scan, block: &[u8], offset: u64) -> Result<(), IdOverflow> {
+    fn scan_ids(&self, found: &mut Scan, block: &[u8], offset: u64) -> Result<(), BadId> {
         let kernel = Kernel::selected();
         let mut line_ends = Vec::new();
         let mut last_id = LineStart::at(block, 0);
@@ -127,13 +140,13 @@ impl Scanner<'_> {
     }
 
     /// Add one line, or the line at the start of a range if all lines count.
-    fn scan_line(&self, found: &mut Scan, offset: u64, block: &[u8], range: Range<usize>) -> Result<(), IdOverflow> {
+    fn scan_line(&self, found: &mut Scan, offset: u64, block: &[u8], range: Range<usize>) -> Result<(), BadId> {
         let (start, line) = (offset + range.start as u64, &block[range]);
         let counts = || u32::from(self.defining.as_ref().is_none_or(|name| holds(line, name)));
         // Digits mean nothing in line mode, so an id beyond 64 bits is not a fault there.
         let id = if self.mode == Mode::Lines { LeadingId::None } else { leading_id(line) };
         match id {
-            LeadingId::Overflow => return Err(IdOverflow { at: start }),
+            LeadingId::Overflow => return Err(BadId { at: start }),
             // Digits up to the end of the file are neither a line nor a sequence.
             LeadingId::Number(_, num_digits) if num_digits == line.len() => {}
             // Only the line before is compared: as in CNTK, an id that comes back later begins another sequence with
@@ -197,8 +210,8 @@ fn holds(line: &[u8], name: &memmem::Finder) -> bool {
 pub enum Unindexed {
     /// It cannot be read.
     Unread(std::io::Error),
-    /// An id does not fit 64 bits.
-    Overflow(IdOverflow),
+    /// An id does not fit 64 bits, or is missing.
+    BadId(BadId),
     /// A line of 4 GiB or more.
     LongLine {
         /// Its first byte.
@@ -229,24 +242,34 @@ pub fn index(
     share_bytes: usize,
 ) -> Result<Vec<Share>, Unindexed> {
     let scanner = Scanner::new(mode, defining);
-    let scan_share = |number: usize| {
-        let begin = range.start + number * share_bytes;
-        let mut blocks = text.blocks(begin..range.end.min(begin + share_bytes), share_bytes.div_ceil(8));
-        // The byte before the first line may belong to a byte order mark, so only later shares look for a line feed
-        // there.
-        if begin > first {
-            blocks = blocks.skip_to_line_start()?;
-        }
+    in_shares(text, first, range, share_bytes, |mut blocks| {
         let mut found = Scan::default();
         while let Some((offset, block)) = blocks.next_block()? {
-            scanner.scan(&mut found, block, offset as u64).map_err(Unindexed::Overflow)?;
+            scanner.scan(&mut found, block, offset as u64).map_err(Unindexed::BadId)?;
         }
         Ok(found.into())
+    })
+}
+
+/// Scan a range of a text in shares; see [`index`].
+pub(super) fn in_shares<T: Send>(
+    text: Text,
+    first: usize,
+    range: Range<usize>,
+    share_bytes: usize,
+    scan: impl Fn(Blocks) -> Result<T, Unindexed> + Sync,
+) -> Result<Vec<T>, Unindexed> {
+    let scan_share = |number: usize| {
+        let begin = range.start + number * share_bytes;
+        let blocks = text.blocks(begin..range.end.min(begin + share_bytes), share_bytes.div_ceil(8));
+        // The byte before the first line may belong to a byte order mark, so only later shares look for a line feed
+        // there.
+        scan(if begin > first { blocks.skip_to_line_start()? } else { blocks })
     };
     let num_shares = range.len().div_ceil(share_bytes);
     // rayon would return the fault of any share. All shares are collected first, so that the first fault of the text is
     // returned.
-    let shares: Vec<Result<Share, Unindexed>> = (0..num_shares).into_par_iter().map(scan_share).collect();
+    let shares: Vec<Result<T, Unindexed>> = (0..num_shares).into_par_iter().map(scan_share).collect();
     shares.into_iter().collect()
 }
 

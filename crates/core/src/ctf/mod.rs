@@ -45,7 +45,7 @@ mod write;
 use crate::chunk::NumberType;
 pub use findings::{Finding, Findings, Kind, NUM_COSTLY, NUM_ERRORS, NUM_KINDS};
 pub use index::{
-    BadWord, Begun, Column, IdOverflow, Open, Scan, Share, Unindexed, WordScan, index, place, scan, scan_words,
+    BadId, BadWord, Begun, Column, Open, Scan, Share, Unindexed, WordScan, index, place, scan, scan_words,
 };
 pub use infer::{MOST_NAMES, Seen, infer};
 pub use nothing::are_nothing;
@@ -96,6 +96,22 @@ pub struct Schema {
     pub notes_unknown_names: bool,
     /// The layout of a svmlight text; `None`: the text is in CNTK's format.
     pub svmlight: Option<svmlight::Layout>,
+}
+
+impl Schema {
+    /// The facts about a file in CNTK's format that has these streams alone.
+    pub fn of(streams: Vec<Stream>) -> Schema {
+        Schema {
+            streams,
+            defining: None,
+            has_words: false,
+            is_compact: false,
+            is_subset: false,
+            keeps_findings: false,
+            notes_unknown_names: false,
+            svmlight: None,
+        }
+    }
 }
 
 /// The place of a sequence in the text, and the number of samples that the index counted for it.

@@ -11,7 +11,7 @@ use super::builder::{Builder, builders, finish};
 use super::index::{Scan, scan};
 use super::parse::Parser;
 use super::pieces::MOST_PIECE_BYTES;
-use super::{Extent, Findings, Mode, Schema};
+use super::{Findings, Mode, Schema};
 use crate::chunk::{Block, Chunk, Pool, expect};
 use crate::memory;
 use crate::text::{Text, Unread};
@@ -219,16 +219,8 @@ impl Piece {
         if found.head_lines > 0 || !found.hollow.is_empty() || (is_last && found.starts.is_empty()) {
             return None;
         }
-        let ends = found.starts.iter().skip(1).map(|&start| start as usize).chain([end]);
-        let mut extents: Vec<Extent> = Vec::new();
-        memory::reserve(&mut extents, found.starts.len());
-        extents.extend(std::iter::zip(&found.starts, ends).zip(&found.lines).map(|((&start, end), &length)| Extent {
-            start: offset + start as usize,
-            end: offset + end,
-            length,
-        }));
         Parser::new(lines, offset, pass.schema, &mut self.builders, &mut self.findings)
-            .sequences(&extents, self.scan.starts.len())
+            .sequences(&found.extents(offset, end), self.scan.starts.len())
             .ok()?;
         let all = &mut self.scan;
         memory::append(&mut all.keys, &found.keys);

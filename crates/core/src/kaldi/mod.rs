@@ -23,7 +23,7 @@ pub use write::{Written, write};
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::Text;
+    use crate::text::{Text, in_memory};
     use std::io;
 
     #[test]
@@ -33,10 +33,7 @@ mod tests {
             let sizes: &[u8] = if name[0] == b'C' { &[0; 8] } else { &[] };
             let number = |number: u8| if name[0] == b'C' { vec![number, 0, 0, 0] } else { vec![4, number, 0, 0, 0] };
             let bytes = [b"\0B", name, sizes, &number(0), &number(3), &[0; 32]].concat();
-            let read = |at: usize, buffer: &mut [u8]| {
-                buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
-                Ok(())
-            };
+            let read = in_memory(&bytes);
             let text = Text { size: bytes.len(), read: &read };
             let (found, _) = objects(text, &[0], bytes.len()).unwrap();
             assert_eq!((found[0].rows, found[0].cols), (0, 3));

@@ -44,24 +44,6 @@ named! {
     }
 }
 
-impl Kind {
-    /// All kinds, in the order of their numbers.
-    // Python passes kinds as numbers, and this list gives the kind of a number.
-    pub const ALL: [Kind; 11] = [
-        Kind::FloatMatrix,
-        Kind::DoubleMatrix,
-        Kind::Compressed,
-        Kind::TwoBytes,
-        Kind::OneByte,
-        Kind::FloatVector,
-        Kind::DoubleVector,
-        Kind::Integers,
-        Kind::TextMatrix,
-        Kind::TextVector,
-        Kind::TextIntegers,
-    ];
-}
-
 named! {
     /// A fault of an archive.
     pub enum Fault {

@@ -7,7 +7,7 @@ use super::row::{Row, plain_rows};
 use crate::htk::LONGEST_KEY;
 use crate::keys::cut_extension;
 use crate::lines::Lines;
-use crate::text::Text;
+use crate::text::{Text, in_memory};
 use memchr::memmem;
 use rayon::prelude::*;
 use std::io;
@@ -126,10 +126,7 @@ fn line_end(text: &[u8]) -> Option<usize> {
 
 /// Read the entries of a text in memory.
 pub fn scan(text: &[u8], rules: &Rules, share_bytes: usize) -> Labels {
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&text[at..at + buffer.len()]);
-        Ok(())
-    };
+    let read = in_memory(text);
     let mut scan = Scan::new(Text { size: text.len(), read: &read }, rules, share_bytes);
     while scan.advance().is_ok_and(|has_more| has_more) {}
     scan.finish()
@@ -366,10 +363,7 @@ mod tests {
     #[test]
     fn labels_are_found_in_rows_alone() {
         let text = b"#!MLF!#\n\"u v w\"\n0 1 b 3\r\n 1\t2  'a\\040c' x\n2 3\n.\n-1 1 b";
-        let read = |at: usize, buffer: &mut [u8]| {
-            buffer.copy_from_slice(&text[at..at + buffer.len()]);
-            Ok(())
-        };
+        let read = in_memory(text);
         let names = label_names(Text { size: text.len(), read: &read }).unwrap();
         assert_eq!(names, [b"a c".to_vec(), b"b".to_vec()]);
     }

@@ -391,16 +391,8 @@ mod tests {
     /// Parse a text of one line or some as one sequence. Returns the indices of the features, and the faults.
     fn parsed(text: &str, kernel: Kernel, number: NumberType, layout: Layout) -> (Vec<i32>, Findings) {
         let stream = |is_sparse, dim| Stream { name: vec![], is_sparse, dim, number };
-        let schema = Schema {
-            streams: vec![stream(true, i32::MAX as usize), stream(false, 1)],
-            defining: None,
-            has_words: false,
-            is_compact: false,
-            is_subset: false,
-            keeps_findings: true,
-            notes_unknown_names: false,
-            svmlight: Some(layout),
-        };
+        let streams = vec![stream(true, i32::MAX as usize), stream(false, 1)];
+        let schema = Schema { keeps_findings: true, svmlight: Some(layout), ..Schema::of(streams) };
         let (mut builders, mut findings) = (builders(&schema, 1, None), Findings::new(u64::MAX, false));
         let mut parser = Parser {
             text: text.as_bytes(),

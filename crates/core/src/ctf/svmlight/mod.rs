@@ -13,7 +13,7 @@ mod scan;
 mod write;
 
 pub(super) use line::Parser;
-pub use scan::{Facts, NoQuery, Unscanned, index};
+pub use scan::{Facts, index};
 pub use write::{Columns, write};
 
 /// The layout of a svmlight text, whose columns are the features, the label and, if wanted, the query.

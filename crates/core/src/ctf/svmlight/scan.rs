@@ -3,12 +3,12 @@
 //! The scan looks at the beginning and at the end of a line: features ascend, so that the first has the least index,
 //! and the last the largest. It finds no fault in a line; the parser does.
 
-use super::super::{Mode, Scan, Share};
+use super::super::index::in_shares;
+use super::super::{BadId, Mode, Scan, Share, Unindexed};
 use super::{QUERY, end_of_field, is_blank, skip_blanks};
 use crate::memory;
-use crate::text::{Text, Unread};
+use crate::text::Text;
 use memchr::{memchr, memchr_iter, memrchr};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// The features, labels and queries of a text.
@@ -34,33 +34,6 @@ impl Facts {
     }
 }
 
-/// A line without a query that fits 64 bits, at this offset, where queries are the sequences.
-#[derive(Debug, PartialEq, Eq)]
-pub struct NoQuery(pub u64);
-
-/// Why a text cannot be scanned.
-#[derive(Debug)]
-pub enum Unscanned {
-    /// It cannot be read.
-    Unread(std::io::Error),
-    /// A line has no query.
-    NoQuery(NoQuery),
-    /// A line of 4 GiB or more.
-    LongLine {
-        /// Its first byte.
-        at: u64,
-    },
-}
-
-impl From<Unread> for Unscanned {
-    fn from(unread: Unread) -> Unscanned {
-        match unread {
-            Unread::Failed(error) => Unscanned::Unread(error),
-            Unread::LongLine(at) => Unscanned::LongLine { at: at as u64 },
-        }
-    }
-}
-
 /// Find the samples of a text's lines that start in `range`, on all threads of the current pool. The first line of the
 /// text starts at `first`. With ids, neighbouring lines with the same query are a sequence; otherwise each line is.
 ///
@@ -72,38 +45,20 @@ pub fn index(
     range: Range<usize>,
     mode: Mode,
     share_bytes: usize,
-) -> Result<(Vec<Share>, Facts), Unscanned> {
-    let scan_share = |number: usize| {
-        let begin = range.start + number * share_bytes;
-        let mut blocks = text.blocks(begin..range.end.min(begin + share_bytes), share_bytes.div_ceil(8));
-        // The byte before the first line may belong to a byte order mark, so only later shares look for a line feed
-        // there.
-        if begin > first {
-            blocks = blocks.skip_to_line_start()?;
-        }
+) -> Result<(Vec<Share>, Facts), Unindexed> {
+    let scanned = in_shares(text, first, range, share_bytes, |mut blocks| {
         let (mut found, mut facts) = (Scan::default(), Facts::NONE);
         while let Some((offset, block)) = blocks.next_block()? {
-            scan(&mut found, &mut facts, block, offset as u64, mode).map_err(Unscanned::NoQuery)?;
+            scan(&mut found, &mut facts, block, offset as u64, mode).map_err(Unindexed::BadId)?;
         }
         Ok((Share::from(found), facts))
-    };
-    let num_shares = range.len().div_ceil(share_bytes);
-    // rayon would return the fault of any share. All shares are collected first, so that the first fault of the text is
-    // returned.
-    let shares: Vec<Result<(Share, Facts), Unscanned>> = (0..num_shares).into_par_iter().map(scan_share).collect();
-    let mut all = Facts::NONE;
-    let shares = shares.into_iter().map(|scanned| {
-        scanned.map(|(share, facts)| {
-            all = all.and(facts);
-            share
-        })
-    });
-    let shares = shares.collect::<Result<Vec<_>, _>>()?;
-    Ok((shares, all))
+    })?;
+    let (shares, facts): (Vec<Share>, Vec<Facts>) = scanned.into_iter().unzip();
+    Ok((shares, facts.into_iter().fold(Facts::NONE, Facts::and)))
 }
 
 /// Append the samples of a block of whole lines that starts at `offset`.
-fn scan(found: &mut Scan, facts: &mut Facts, block: &[u8], offset: u64, mode: Mode) -> Result<(), NoQuery> {
+fn scan(found: &mut Scan, facts: &mut Facts, block: &[u8], offset: u64, mode: Mode) -> Result<(), BadId> {
     // If the block has no comment, this search replaces one in each line.
     let has_comments = memchr(b'#', block).is_some();
     let mut start = 0;
@@ -123,7 +78,7 @@ fn scan(found: &mut Scan, facts: &mut Facts, block: &[u8], offset: u64, mode: Mo
             memory::push(&mut found.lines, 1);
             continue;
         }
-        let query = query.ok_or(NoQuery(at))?;
+        let query = query.ok_or(BadId { at })?;
         match (found.keys.last() == Some(&query), found.lines.last_mut()) {
             (true, Some(lines)) => *lines += 1,
             _ => {
@@ -198,7 +153,7 @@ fn number(text: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn scanned(text: &str, mode: Mode) -> Result<(Scan, Facts), NoQuery> {
+    fn scanned(text: &str, mode: Mode) -> Result<(Scan, Facts), BadId> {
         let (mut found, mut facts) = (Scan::default(), Facts::NONE);
         scan(&mut found, &mut facts, text.as_bytes(), 100, mode).map(|()| (found, facts))
     }
@@ -227,7 +182,7 @@ mod tests {
         assert_eq!((found.keys, found.lines), (vec![7, 3, 7], vec![2, 1, 1]));
         assert_eq!(found.starts, [100, 128, 140]);
         for text in ["1 1:1\n", "1 qid:-1 1:1\n", "1 qid: 1:1\n", "1 qid:18446744073709551616 1:1\n"] {
-            assert_eq!(scanned(text, Mode::Ids), Err(NoQuery(100)));
+            assert_eq!(scanned(text, Mode::Ids), Err(BadId { at: 100 }));
         }
     }
 }
