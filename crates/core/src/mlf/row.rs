@@ -44,8 +44,8 @@ pub(super) fn plain_rows(
         if length == 0 || length > 15 {
             break;
         }
+        let Some(class) = classes.get(&bytes[size..size + length as usize]) else { break };
         size += length as usize;
-        let Some(class) = classes.get_short(label & !(u128::MAX << (8 * length))) else { break };
         // Lines with further columns are left to `row`.
         size += match bytes[size..] {
             [b'\n', ..] => 1,
