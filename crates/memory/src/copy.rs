@@ -91,13 +91,7 @@ pub enum AnyEntries<'a, T> {
     Alike(&'a [u16], T),
 }
 
-impl<'a, T: Copy> AnyEntries<'a, T> {
-    /// The indices of entries that have one value; of other entries, none.
-    #[inline]
-    pub fn small_indices(self) -> AnyWidth<'a, i32> {
-        if let AnyEntries::Alike(indices, _) = self { AnyWidth::Small(indices) } else { AnyWidth::Small(&[]) }
-    }
-
+impl<T: Copy> AnyEntries<'_, T> {
     /// Number of entries.
     #[inline]
     #[allow(clippy::len_without_is_empty)]

@@ -284,7 +284,7 @@ impl Gather for AllFrames<'_> {
         // Frames are packed in single precision. The packer widens them afterwards.
         let Values::F32(values) = values else { return Err(Error::Mixed) };
         if self.are_scaled {
-            let mut all = memory::with_room(located.num_sequences());
+            let mut all = memory::with_room(located.num_sequences);
             self.each(located, takes, |taken| {
                 all.push(taken);
                 Ok(())
@@ -293,7 +293,7 @@ impl Gather for AllFrames<'_> {
         }
         // Sequences without frames are rare. The first of them makes the zeros, once for the minibatch.
         let zeros = OnceCell::new();
-        let mut pieces: Vec<Floats> = memory::with_room(located.num_sequences());
+        let mut pieces: Vec<Floats> = memory::with_room(located.num_sequences);
         let mut num_values = 0usize;
         self.each(located, takes, |Taken { frames, sequence, num_frames, samples }| {
             // A broadcast frame can be asked for any number of samples, so the sizes can overflow.

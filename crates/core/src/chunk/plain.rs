@@ -135,7 +135,7 @@ impl<T: Value> Gather for Dense<'_, T> {
         _: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
         let dim = self.dim;
-        let mut pieces: Vec<AnyWidth<T>> = memory::with_room(located.num_sequences());
+        let mut pieces: Vec<AnyWidth<T>> = memory::with_room(located.num_sequences);
         located.each_group(
             &self.columns,
             |column| column.lengths.table_or(&[]),
@@ -164,8 +164,6 @@ impl<T: Value> Gather for Dense<'_, T> {
 /// Sparse columns.
 struct Sparse<'a, T: Value> {
     columns: Vec<SparseColumn<'a, T>>,
-    /// The value that all entries of all columns have.
-    same_value: Option<T>,
 }
 
 struct SparseColumn<'a, T: Value> {
@@ -201,20 +199,12 @@ impl<'a, T: Value> Sparse<'a, T> {
             };
             Some(SparseColumn { lengths, sample_offsets, entries })
         };
-        let columns: Vec<SparseColumn<T>> = columns.iter().map(of_column).collect::<Option<_>>()?;
-        let value_of = |column: &SparseColumn<T>| match column.entries {
-            AnyEntries::Alike(_, value) => Some(value),
-            _ => None,
-        };
-        // If all blocks have the same value, a minibatch needs no copy of values, only a fill.
-        let first = columns.first().and_then(value_of);
-        let same_value = first.filter(|_| columns.iter().all(|column| value_of(column) == first));
-        Some(Sparse { columns, same_value })
+        Some(Sparse { columns: columns.iter().map(of_column).collect::<Option<_>>()? })
     }
 
     /// The samples that the selection takes from each sequence. Prefetches the sample offsets.
     fn spans(&self, located: &Located, mut takes: Takes) -> Result<Vec<Span<'_, T>>, Error> {
-        let mut spans = memory::with_room(located.num_sequences());
+        let mut spans = memory::with_room(located.num_sequences);
         located.each_group(
             &self.columns,
             |column| column.lengths.table_or(column.sample_offsets.unwrap_or_default()),
@@ -277,12 +267,7 @@ impl<T: Value> Gather for Sparse<'_, T> {
         let total: usize = pieces.iter().map(|piece| piece.len()).sum();
         try_reserve(out, total)?;
         try_reserve(indices, total)?;
-        if let Some(value) = self.same_value {
-            out.resize(out.len() + total, value);
-            append_any_width(indices, &memory::collected(pieces.iter().map(|piece| piece.small_indices())));
-        } else {
-            append_entries(indices, out, &pieces);
-        }
+        append_entries(indices, out, &pieces);
         Ok(())
     }
 

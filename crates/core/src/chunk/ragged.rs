@@ -5,7 +5,6 @@ use super::values::{NumberType, Values};
 use crate::memory;
 use cntkio_memory::huge_pages::advise_for;
 use cntkio_simd::prefetch_first;
-use std::borrow::Cow;
 use std::ops::Range;
 
 /// The form in which samples are packed.
@@ -207,21 +206,11 @@ impl<'a> Lengths<'a> {
 }
 
 /// The sequences of a selection, in order.
-pub(crate) enum Located<'a> {
-    /// Parts of single sequences, from chunks of one block.
-    Parts {
-        /// For each sequence its block; all exist.
-        blocks: &'a [u32],
-        /// For each sequence its number in the block; it may not exist.
-        sequences: &'a [u32],
-    },
-    /// Neighbours, which are copied in one piece.
-    Neighbours {
-        /// All of them.
-        all: Vec<Neighbours>,
-        /// Number of sequences.
-        num_sequences: usize,
-    },
+pub(crate) struct Located {
+    /// Groups of neighbours, which are copied in one piece.
+    pub all: Vec<Neighbours>,
+    /// Number of sequences.
+    pub num_sequences: usize,
 }
 
 /// Consecutive sequences of a block: at least one, and only one where parts of sequences are taken.
@@ -235,30 +224,7 @@ pub(crate) struct Neighbours {
     pub end: u32,
 }
 
-impl Located<'_> {
-    /// Number of sequences.
-    pub(crate) fn num_sequences(&self) -> usize {
-        match self {
-            Located::Parts { sequences, .. } => sequences.len(),
-            Located::Neighbours { num_sequences, .. } => *num_sequences,
-        }
-    }
-
-    /// The groups of neighbours.
-    pub(crate) fn groups(&self) -> Cow<'_, [Neighbours]> {
-        match self {
-            Located::Parts { blocks, sequences } => {
-                let single = |(&block, &sequence): (&u32, &u32)| {
-                    // No block has so many sequences, and the range must not be empty.
-                    let first = sequence.min(u32::MAX - 1);
-                    Neighbours { block, first, end: first + 1 }
-                };
-                Cow::Owned(memory::collected(blocks.iter().zip(*sequences).map(single)))
-            }
-            Located::Neighbours { all, .. } => Cow::Borrowed(all),
-        }
-    }
-
+impl Located {
     /// Pass each sequence to `take`, with the column of its block.
     #[inline]
     pub(crate) fn each<'c, C>(
@@ -266,22 +232,9 @@ impl Located<'_> {
         columns: &'c [C],
         mut take: impl FnMut(&'c C, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let num_groups = match self {
-            Located::Parts { sequences, .. } => sequences.len(),
-            Located::Neighbours { all, .. } => all.len(),
-        };
-        // `take` is called in one place, so that it becomes part of the loop.
-        for group in 0..num_groups {
-            let (block, sequences) = match self {
-                Located::Parts { blocks, sequences } => {
-                    (blocks[group], sequences[group] as usize..sequences[group] as usize + 1)
-                }
-                Located::Neighbours { all, .. } => {
-                    (all[group].block, all[group].first as usize..all[group].end as usize)
-                }
-            };
+        for &Neighbours { block, first, end } in &self.all {
             let column = &columns[block as usize];
-            for sequence in sequences {
+            for sequence in first as usize..end as usize {
                 take(column, sequence)?;
             }
         }
@@ -297,7 +250,7 @@ impl Located<'_> {
         table: impl Fn(&'c C) -> &'c [E],
         mut take: impl FnMut(&'c C, Range<usize>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let groups = self.groups();
+        let groups = &self.all;
         let prefetch = |group: &Neighbours| {
             prefetch_first(table(&columns[group.block as usize]).get(group.first as usize..).unwrap_or_default());
         };

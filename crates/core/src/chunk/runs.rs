@@ -221,7 +221,7 @@ impl Gather for AllRuns<'_> {
 impl<'a> AllRuns<'a> {
     /// The samples that the selection takes from each sequence.
     fn taken(&self, located: &Located, mut takes: Takes) -> Result<Vec<Taken<'_>>, Error> {
-        let mut all = memory::with_room(located.num_sequences());
+        let mut all = memory::with_room(located.num_sequences);
         located.each(&self.columns, |&(runs, sequence_offsets), sequence| {
             let (begin, end) = span(sequence_offsets, sequence)?;
             let num_samples = end - begin;

@@ -142,7 +142,7 @@ impl Gather for AllStored<'_> {
         values: &mut Values,
         entries: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
-        let mut pieces: Vec<Piece> = memory::with_room(located.num_sequences());
+        let mut pieces: Vec<Piece> = memory::with_room(located.num_sequences);
         located.each_group(
             &self.0,
             |column| column.starts,

@@ -63,8 +63,6 @@ pub struct Sources<'a> {
     blocks: Vec<&'a Block>,
     /// The first block of each chunk.
     first_blocks: Vec<u32>,
-    /// True if each chunk has one block.
-    are_single_blocks: bool,
     streams: Vec<Stream<'a>>,
 }
 
@@ -83,9 +81,7 @@ impl<'a> Sources<'a> {
             blocks.extend(chunk.blocks());
         }
         let streams = wanted.iter().map(|&wanted| Stream::new(chunks, wanted)).collect::<Result<_, Error>>()?;
-        // Chunks of utterances have one block. Then the chunk's number is the block's number, and nothing is looked up.
-        let are_single_blocks = chunks.iter().all(|chunk| chunk.blocks().len() == 1);
-        Ok(Sources { chunks, blocks, first_blocks, are_single_blocks, streams })
+        Ok(Sources { chunks, blocks, first_blocks, streams })
     }
 
     /// Check again, before gathered values are delivered, that no file that a chunk shows has changed.
@@ -102,7 +98,7 @@ impl<'a> Sources<'a> {
         let gather = |stream: &Stream| stream.gather(located, parts);
         // A small minibatch takes less time than waking other threads.
         // A call outside of a pool must not start rayon's global threads, which a forked child would lack.
-        let is_shared = located.num_sequences() >= WORTH_SHARING && rayon::current_thread_index().is_some();
+        let is_shared = located.num_sequences >= WORTH_SHARING && rayon::current_thread_index().is_some();
         if is_shared {
             self.streams.par_iter().map(gather).collect()
         } else {
@@ -112,24 +108,18 @@ impl<'a> Sources<'a> {
 
     /// Prefetch the data that gathering these sequences will read, unless they are too large for the cache.
     fn prefetch(&self, located: &Located, what: Ahead) {
-        let Located::Neighbours { all, .. } = located else { return };
-        if all.len() <= MOST_AHEAD {
-            self.streams.iter().for_each(|stream| stream.prefetch(all, what));
+        if located.all.len() <= MOST_AHEAD {
+            self.streams.iter().for_each(|stream| stream.prefetch(&located.all, what));
         }
     }
 
     /// Find the block of each sequence.
-    fn locate<'s>(&self, selection: Selection<'s>) -> Result<Located<'s>, Error> {
+    fn locate(&self, selection: Selection) -> Result<Located, Error> {
         let Selection { chunk_of, sequences, parts } = selection;
         let num_sequences = sequences.len();
         let fits = |parts: Parts| (parts.firsts.len(), parts.counts.len()) == (num_sequences, num_sequences);
         if chunk_of.len() != num_sequences || !parts.is_none_or(fits) {
             return Err(Error::Missing);
-        }
-        if parts.is_some() && self.are_single_blocks {
-            // Sequences are not checked here: one that does not exist is found when its samples are looked up.
-            let exist = chunk_of.iter().max().is_none_or(|&last| (last as usize) < self.blocks.len());
-            return if exist { Ok(Located::Parts { blocks: chunk_of, sequences }) } else { Err(Error::Missing) };
         }
         let mut all: Vec<Neighbours> = memory::with_room(num_sequences);
         // The sequence after the last sequence, and the number of sequences of its block that may join the last
@@ -159,17 +149,17 @@ impl<'a> Sources<'a> {
             let block = self.first_blocks[chunk_index as usize] + block as u32;
             all.push(Neighbours { block, first: first as u32, end: first as u32 + 1 });
         }
-        Ok(Located::Neighbours { all, num_sequences })
+        Ok(Located { all, num_sequences })
     }
 
     /// All sequences of all chunks.
-    fn all(&self) -> Located<'static> {
+    fn all(&self) -> Located {
         let all = |(number, block): (usize, &&Block)| {
             // A group of neighbours has at least one sequence, so an empty block gets no group.
             let end = block.num_sequences as u32;
             (end > 0).then_some(Neighbours { block: number as u32, first: 0, end })
         };
-        Located::Neighbours {
+        Located {
             all: self.blocks.iter().enumerate().filter_map(all).collect(),
             num_sequences: self.chunks.iter().map(|chunk| chunk.num_sequences()).sum(),
         }

@@ -86,7 +86,7 @@ impl<'a> Stream<'a> {
 
     /// Gather the samples that are taken of the sequences.
     pub(super) fn gather(&self, located: &Located, parts: Option<Parts>) -> Result<Ragged, Error> {
-        let mut out = Ragged::empty(self.wanted.is_sparse, self.wanted.number, located.num_sequences());
+        let mut out = Ragged::empty(self.wanted.is_sparse, self.wanted.number, located.num_sequences);
         self.append(located, parts, &mut out)?;
         Ok(out)
     }
@@ -102,10 +102,10 @@ impl<'a> Stream<'a> {
         };
         let kind_of = |group: &Neighbours| of_blocks[group.block as usize].0;
         let mut first = 0;
-        for groups in located.groups().chunk_by(|group, next| kind_of(group) == kind_of(next)) {
+        for groups in located.all.chunk_by(|group, next| kind_of(group) == kind_of(next)) {
             let own = |group: &Neighbours| Neighbours { block: of_blocks[group.block as usize].1, ..*group };
             let num_sequences = groups.iter().map(|group| (group.end - group.first) as usize).sum();
-            let located = Located::Neighbours { all: memory::collected(groups.iter().map(own)), num_sequences };
+            let located = Located { all: memory::collected(groups.iter().map(own)), num_sequences };
             let parts = match parts {
                 Some(parts) => Some(parts.slice(first..first + num_sequences).ok_or(Error::Missing)?),
                 None => None,
@@ -187,7 +187,7 @@ impl<'a> Alike<'a> {
     /// Append the samples that are taken of the sequences; see [`Stream::append`].
     fn append(&self, stream: usize, located: &Located, parts: Option<Parts>, out: &mut Ragged) -> Result<(), Error> {
         let Ragged { sequence_offsets, values, entries } = &mut *out;
-        let takes = Takes::new(located.num_sequences(), parts, stream, sequence_offsets);
+        let takes = Takes::new(located.num_sequences, parts, stream, sequence_offsets);
         if self.then == Then::Nothing {
             return self.columns.gather(located, takes, values, entries.as_mut());
         }

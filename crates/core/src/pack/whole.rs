@@ -110,7 +110,7 @@ fn copied(chunk: &Chunk, own: Option<&[u32]>, columns: impl Iterator<Item = usiz
     };
     let columns = sources.streams.iter().zip(&forms).map(column).collect::<Result<Vec<Column>, Error>>()?;
     sources.check_unchanged()?;
-    Ok(Chunk::new(vec![Block { num_sequences: located.num_sequences(), columns }]))
+    Ok(Chunk::new(vec![Block { num_sequences: located.num_sequences, columns }]))
 }
 
 #[cfg(test)]
