@@ -14,7 +14,7 @@ use crate::block::{self, BLOCK_BYTES, Block, MAX_TOKENS, TO_THE_FRONT, Token, ke
 use crate::bytes::{self, loops_over_bytes};
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::sparse_lines::{self, Entry, kernel_of_lines};
+use crate::sparse_lines::{Look, Plain, kernel_of_lines, take_lines};
 use crate::sse41::{entries, narrow_pairs, values_of_two, widen_pairs};
 
 pub(crate) static KERNEL: Functions = Functions {

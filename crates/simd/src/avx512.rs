@@ -31,9 +31,9 @@ use std::mem::MaybeUninit;
 use crate::bytes::{self, Pair, TO_LOWEST_BITS};
 use crate::forms::{MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::functions::Functions;
-use crate::prefetch::{opaque, prefetch, prefetch_from};
-use crate::scalar::{self, ends_sample};
-use crate::sparse_lines::{Lines, take_lines};
+use crate::prefetch::{prefetch, prefetch_from};
+use crate::scalar::{self, INVERSE_POWERS, ends_sample};
+use crate::sparse_lines::{Lines, Look, Target, take_lines};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "avx512",
@@ -75,20 +75,6 @@ fn is_available() -> bool {
         && is_x86_feature_detected!("popcnt")
 }
 
-/// Define a function that uses the instruction sets that [`is_available`] checks for.
-macro_rules! with_avx512 {
-    ($($function:tt)*) => {
-        #[target_feature(
-            enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt"
-        )]
-        $($function)*
-    };
-}
-
-/// 10^-k for k = 0 to 15, the number of decimals, as near as float64 comes: the factors of `finish`.
-const SCALES: [f64; 16] =
-    [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15];
-
 /// The numbers 0 to 63.
 const POSITIONS: [u8; 64] = lanes(1).0;
 /// For lanes of N bytes: the token (counted from the first) of each byte, and the byte's distance from its lane's last
@@ -118,32 +104,61 @@ const fn lanes(width: usize) -> ([u8; 64], [u8; 64]) {
     (lane, distance)
 }
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn block(bytes: &[u8; 64]) -> __m512i {
     // SAFETY: the reference is to 64 bytes.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-} }
+}
 
-with_avx512! {
+/// At most 64 bytes, and zeros after them.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn short_block(bytes: &[u8]) -> __m512i {
+    // SAFETY: a masked load touches only the bytes of its mask, and those are in the slice.
+    unsafe { _mm512_maskz_loadu_epi8(below(bytes.len()), bytes.as_ptr().cast()) }
+}
+
 /// The block at `at`; zeros stand for bytes after the end of the slice.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn load(bytes: &[u8], at: usize) -> __m512i {
     match bytes.get(at..).and_then(<[u8]>::first_chunk) {
         Some(whole) => block(whole),
         None => load_at_the_end(bytes, at),
     }
-} }
+}
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[cold]
 #[inline(never)]
 fn load_at_the_end(bytes: &[u8], at: usize) -> __m512i {
-    let rest = bytes.get(at..).unwrap_or_default();
-    let wanted = below(rest.len());
-    // SAFETY: a masked load touches only the bytes of its mask, and those are bytes of `rest`.
-    unsafe { _mm512_maskz_loadu_epi8(wanted, rest.as_ptr().cast()) }
-} }
+    short_block(bytes.get(at..).unwrap_or_default())
+}
+
+/// Write the float32 values of sixteen integers.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn store_values(integers: __m512i, out: &mut [MaybeUninit<f32>; 16]) {
+    // SAFETY: the store writes sixteen values.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr().cast(), _mm512_cvtepi32_ps(integers)) };
+}
+
+/// Write the first of sixteen integers, one for each of at most sixteen elements.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn store_first(integers: __m512i, out: &mut [MaybeUninit<i32>]) {
+    // SAFETY: a masked store touches only the elements of its mask, and those are in the slice.
+    unsafe { _mm512_mask_storeu_epi32(out.as_mut_ptr().cast(), below(out.len()) as u16, integers) };
+}
+
+/// Write the float32 values of the first of sixteen integers, one for each of at most sixteen elements.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn store_first_values(integers: __m512i, out: &mut [MaybeUninit<f32>]) {
+    // SAFETY: as in `store_first`.
+    unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr().cast(), below(out.len()) as u16, _mm512_cvtepi32_ps(integers)) };
+}
 
 /// Prefetch the text `AHEAD_BYTES` after `at`: a block takes less time than a load from the second-level cache.
 #[inline]
@@ -153,11 +168,11 @@ fn prefetch_ahead(bytes: &[u8], at: usize) {
     }
 }
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn equal(block: __m512i, byte: u8) -> u64 {
     _mm512_cmpeq_epi8_mask(block, _mm512_set1_epi8(byte as i8))
-} }
+}
 
 /// Classes of the bytes of a block, one bit for each byte.
 struct Classes {
@@ -176,7 +191,7 @@ struct Classes {
     other: u64,
 }
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn classify<const SPARSE: bool>(block: __m512i) -> Classes {
     let mut classes = classify_without_signs::<SPARSE>(block);
@@ -184,10 +199,10 @@ fn classify<const SPARSE: bool>(block: __m512i) -> Classes {
         find_signs(block, &mut classes);
     }
     classes
-} }
+}
 
-with_avx512! {
 /// Classify the bytes of a block, with points and signs in `other`.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn classify_without_signs<const SPARSE: bool>(block: __m512i) -> Classes {
     let digits = _mm512_sub_epi8(block, _mm512_set1_epi8(b'0' as i8));
@@ -195,9 +210,9 @@ fn classify_without_signs<const SPARSE: bool>(block: __m512i) -> Classes {
     let blank = equal(block, b' ') | equal(block, b'\t');
     let colon = if SPARSE { equal(block, b':') } else { 0 };
     Classes { digits, digit, blank, colon, point: 0, sign: 0, negative: 0, other: !(digit | blank | colon) }
-} }
+}
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn find_signs(block: __m512i, classes: &mut Classes) {
     classes.point = equal(block, b'.') & (classes.digit << 1);
@@ -208,18 +223,18 @@ fn find_signs(block: __m512i, classes: &mut Classes) {
         classes.sign |= equal(block, b'+') & (classes.digit >> 1);
         classes.other &= !classes.sign;
     }
-} }
+}
 
-with_avx512! {
 /// A mask of the lowest `count` bits; `count` is at most 64 (the instruction looks at its lowest 8 bits).
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn below(count: usize) -> u64 {
     _bzhi_u64(!0, count as u32)
-} }
+}
 
-with_avx512! {
 /// Size of the certain part of a block, and true if the sample ends there. The certain part ends after the last blank,
 /// or at the end of the sample.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn certain_part(bytes: &[u8], at: usize, blank: u64, other: u64) -> (usize, bool) {
     // The next block cannot start before this size is known, so the common case depends on `blank` only.
@@ -232,7 +247,7 @@ fn certain_part(bytes: &[u8], at: usize, blank: u64, other: u64) -> (usize, bool
     } else {
         (64 - _lzcnt_u64(blank & below(first_other)) as usize, false)
     }
-} }
+}
 
 /// Tokens of a block: runs of digits and points.
 struct Tokens {
@@ -248,6 +263,14 @@ struct Tokens {
     last: __m512i,
 }
 
+/// The tokens whose first and last bytes are these, one bit for each.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn tokens(digits: __m512i, body: u64, point: u64, starts: u64, ends: u64) -> Tokens {
+    let first = _mm512_maskz_compress_epi8(starts, block(&POSITIONS));
+    Tokens { digits, body, point, first, last: _mm512_maskz_compress_epi8(ends, block(&POSITIONS)) }
+}
+
 /// Decimal points of the tokens.
 struct Points {
     /// Bit k is set if token k has a point.
@@ -258,7 +281,7 @@ struct Points {
     places: __m512i,
 }
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn points(tokens: &Tokens, ends: u64) -> Points {
     // Adding a point's bit to the set bits of its token carries into the bit after the token.
@@ -269,10 +292,10 @@ fn points(tokens: &Tokens, ends: u64) -> Points {
     let position = _mm512_mask_expand_epi8(_mm512_set1_epi8(-128), has_point, positions);
     let places = _mm512_maskz_sub_epi8(has_point, tokens.last, position);
     Points { has_point, position, places }
-} }
+}
 
-with_avx512! {
 /// Digits of the tokens from number `from` on, right-aligned in lanes and padded with zeros.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn gather(tokens: &Tokens, points: Option<&Points>, lanes: &([u8; 64], [u8; 64]), from: usize) -> __m512i {
     let token = _mm512_add_epi8(block(&lanes.0), _mm512_set1_epi8(from as i8));
@@ -284,43 +307,43 @@ fn gather(tokens: &Tokens, points: Option<&Points>, lanes: &([u8; 64], [u8; 64])
     }
     let inside = _mm512_cmpge_epi8_mask(source, _mm512_permutexvar_epi8(token, tokens.first));
     _mm512_maskz_permutexvar_epi8(inside, source, tokens.digits)
-} }
+}
 
-with_avx512! {
 /// Convert 16 lanes of 4 digits to 16 integers of 32 bits.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn values_of_4(digits: __m512i) -> __m512i {
     let pairs = _mm512_maddubs_epi16(digits, _mm512_set1_epi16(0x010a));
     _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x0001_0064))
-} }
+}
 
-with_avx512! {
 /// Convert 8 lanes of 8 digits to integers of 32 bits. Each 128-bit part holds its two integers twice: A B A B.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn eight_u32_twice(digits: __m512i) -> __m512i {
     let fours = values_of_4(digits);
     let fours = _mm512_packus_epi32(fours, fours);
     _mm512_madd_epi16(fours, _mm512_set1_epi32(0x0001_2710))
-} }
+}
 
-with_avx512! {
 /// Convert 8 lanes of 8 digits to 8 integers of 64 bits.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn eight_u64(digits: __m512i) -> __m512i {
     _mm512_maskz_shuffle_epi32(0x5555, eight_u32_twice(digits), 0b01_01_00_00)
-} }
+}
 
-with_avx512! {
 /// Convert two vectors of 8 lanes of 8 digits to 16 integers of 32 bits, in the order of the tokens. The lanes are
 /// `LANES_OF_8_IN_FOURS`: `low` holds the first two of every four tokens, `high` the other two.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn sixteen_u32(low: __m512i, high: __m512i) -> __m512i {
     let fours = _mm512_packus_epi32(values_of_4(low), values_of_4(high));
     _mm512_madd_epi16(fours, _mm512_set1_epi32(0x0001_2710))
-} }
+}
 
-with_avx512! {
 /// Convert two vectors of 4 lanes of 16 digits to 8 integers of 64 bits.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn eight_u64_of_16_digits(low: __m512i, high: __m512i) -> __m512i {
     let join = |halves: __m512i| {
@@ -329,21 +352,22 @@ fn eight_u64_of_16_digits(low: __m512i, high: __m512i) -> __m512i {
     };
     let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
     _mm512_permutex2var_epi64(join(eight_u32_twice(low)), even, join(eight_u32_twice(high)))
-} }
+}
 
-with_avx512! {
 /// Round `digits / 10^places` with its sign to float32. The result's mask has a bit set for each lane where two
 /// roundings (to float64, then to float32) may differ from one.
 ///
 /// The product's error is at most three units of float64: one for each of three roundings (of digits beyond 2^53, of
 /// the power of ten, and of the product), because half a unit may become a whole unit beyond a power of two.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn finish(digits: __m512i, places: __m512i, negative: u8) -> (__m256, u8) {
-    let scales = |half: usize| {
-        // SAFETY: the load reads eight of the sixteen numbers, from number 0 or 8 on.
-        unsafe { _mm512_loadu_pd(SCALES[8 * half..8 * half + 8].as_ptr()) }
-    };
-    let scale = _mm512_permutex2var_pd(scales(0), places, scales(1));
+    let [low, high] = [0, 8].map(|first| {
+        let powers: &[f64; 8] = INVERSE_POWERS[first..].first_chunk().expect("there are 20 powers");
+        // SAFETY: the reference is to eight values.
+        unsafe { _mm512_loadu_pd(powers.as_ptr()) }
+    });
+    let scale = _mm512_permutex2var_pd(low, places, high);
     let product = _mm512_mul_pd(_mm512_cvtepu64_pd(digits), scale);
     let beyond_float32 = _mm512_and_si512(_mm512_castpd_si512(product), _mm512_set1_epi64(0x1fff_ffff));
     let distance = _mm512_sub_epi64(beyond_float32, _mm512_set1_epi64((1 << 28) - 4));
@@ -351,23 +375,19 @@ fn finish(digits: __m512i, places: __m512i, negative: u8) -> (__m256, u8) {
     let size = _mm256_castps_si256(_mm512_cvtpd_ps(product));
     let value = _mm256_mask_or_epi32(size, negative, size, _mm256_set1_epi32(i32::MIN));
     (_mm256_castsi256_ps(value), near_middle)
-} }
+}
 
-with_avx512! {
 /// Convert up to `count` tokens, 8 at a time, into `out`; returns the number of tokens before the first uncertain one.
-///
-/// # Safety
-///
-/// `out` must be valid for writes of `count` values, rounded up to a multiple of 8.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize, out: *mut f32) -> usize {
+fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize, out: &mut [MaybeUninit<f32>]) -> usize {
     let span = _mm512_sub_epi8(tokens.last, tokens.first);
     let span = _mm512_mask_sub_epi8(span, points.has_point, span, _mm512_set1_epi8(1));
     let longer_than = |digits: i8| _mm512_mask_cmpge_epu8_mask(below(count), span, _mm512_set1_epi8(digits));
     let is_long = longer_than(8) != 0;
     let count = if is_long { count.min(_tzcnt_u64(longer_than(16)) as usize) } else { count };
-    let mut done = 0;
-    while done < count {
+    let eights: &mut [[MaybeUninit<f32>; 8]] = out.as_chunks_mut().0;
+    for (eight, done) in eights.iter_mut().zip((0..count).step_by(8)) {
         let digits = if is_long {
             eight_u64_of_16_digits(
                 gather(tokens, Some(points), &LANES_OF_16, done),
@@ -379,49 +399,51 @@ unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize,
         let token = _mm512_add_epi8(block(&LANES_OF_8.0), _mm512_set1_epi8(done as i8));
         let places = _mm512_maskz_permutexvar_epi8(0x0101_0101_0101_0101, token, points.places);
         let (values, near_middle) = finish(digits, places, (negative >> done) as u8);
-        // SAFETY: `done` is a multiple of 8 below `count`, and the caller reserved `count` rounded up to a multiple of
-        // 8.
-        unsafe { _mm256_storeu_ps(out.add(done), values) };
+        // SAFETY: the store writes eight values.
+        unsafe { _mm256_storeu_ps(eight.as_mut_ptr().cast(), values) };
         if near_middle != 0 {
-            let uncertain = _tzcnt_u64(u64::from(near_middle)) as usize;
-            return count.min(done + uncertain);
+            return count.min(done + near_middle.trailing_zeros() as usize);
         }
-        done += 8;
     }
     count
-} }
+}
 
-with_avx512! {
+/// Convert `count` integers of at most four digits, 16 at a time.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn convert_integers(tokens: &Tokens, count: usize, out: &mut [MaybeUninit<f32>; MAX_TOKENS]) {
+    let (first, rest) = out.split_first_chunk_mut().expect("a block has room for 32 values");
+    store_values(values_of_4(gather(tokens, None, &LANES_OF_4, 0)), first);
+    if count > 16 {
+        let last = rest.first_chunk_mut().expect("16 values follow the first 16");
+        store_values(values_of_4(gather(tokens, None, &LANES_OF_4, 16)), last);
+    }
+}
+
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
-    let rest = bytes.len().saturating_sub(at);
-    if out.try_reserve(limit.min(rest) + MAX_TOKENS).is_err() {
+    let limit = limit.min(bytes.len().saturating_sub(at));
+    if out.try_reserve(limit + MAX_TOKENS).is_err() {
         return at;
     }
-    // SAFETY: memory for the values that `dense_into` may write is reserved after the length; `dense_into` returns how
-    // many values it wrote.
-    unsafe {
-        let (at, written) = dense_into(bytes, at, limit, out.as_mut_ptr().add(out.len()));
-        out.set_len(out.len() + written);
-        at
-    }
-} }
+    let (at, written) = dense_into(bytes, at, limit, out.spare_capacity_mut());
+    // SAFETY: `dense_into` returns how many values it wrote.
+    unsafe { out.set_len(out.len() + written) };
+    at
+}
 
 /// Stride of the loop over short integers. Consecutive blocks overlap by 4 bytes, so a token of up to 4 digits is
 /// complete in the block that contains the blank after it.
 const SHORT_INTEGER_STRIDE_BYTES: usize = 60;
 
-with_avx512! {
 /// Convert integers of at most four digits, each followed by a blank, from `at` on, as long as whole blocks contain
 /// nothing else; returns the position after the last integer, and the number of values written.
 ///
 /// A token is converted in the block that contains the blank after it. Positions of blocks therefore do not depend on
 /// the text, and no block waits for the end of the previous one.
-///
-/// # Safety
-///
-/// The requirements of [`dense_into`].
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-unsafe fn short_integers(bytes: &[u8], at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
+fn short_integers(bytes: &[u8], at: usize, out: &mut [MaybeUninit<f32>]) -> (usize, usize) {
     let (mut start, mut written, mut shared) = (at, 0, 0);
     loop {
         let text = load(bytes, start);
@@ -432,100 +454,43 @@ unsafe fn short_integers(bytes: &[u8], at: usize, limit: usize, out: *mut f32) -
         let size_before = 64 - _lzcnt_u64(after_token & shared) as usize;
         let runs_of_2 = digit & (digit << 1);
         let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (digit << 4);
-        if !(digit | blank) | runs_of_5 != 0 || written + MAX_TOKENS > limit {
-            return (start + size_before, written);
-        }
+        let room = out.get_mut(written..).and_then(<[_]>::first_chunk_mut);
+        let (Some(block_out), 0) = (room, !(digit | blank) | runs_of_5) else { return (start + size_before, written) };
         prefetch_from(bytes.as_ptr().wrapping_add(start + AHEAD_BYTES));
         let not_before = !below(size_before);
         let body = digit & not_before;
         let after_token = after_token & not_before;
-        let tokens = Tokens {
-            digits,
-            body,
-            point: 0,
-            first: _mm512_maskz_compress_epi8(body & !(body << 1), block(&POSITIONS)),
-            last: _mm512_maskz_compress_epi8(after_token >> 1, block(&POSITIONS)),
-        };
-        let convert_16 = |from: usize| {
-            let values = values_of_4(gather(&tokens, None, &LANES_OF_4, from));
-            // SAFETY: `written` is at most `limit` and at most the number of bytes consumed; memory for MAX_TOKENS more
-            // values, two times 16, follows.
-            unsafe { _mm512_storeu_ps(out.add(written + from), _mm512_cvtepi32_ps(values)) };
-        };
         let count = after_token.count_ones() as usize;
-        convert_16(0);
-        if count > 16 {
-            convert_16(16);
-        }
+        convert_integers(&tokens(digits, body, 0, body & !(body << 1), after_token >> 1), count, block_out);
         written += count;
         start += SHORT_INTEGER_STRIDE_BYTES;
         shared = below(64 - SHORT_INTEGER_STRIDE_BYTES);
     }
-} }
+}
 
-with_avx512! {
-/// Convert at most `limit` values into `out`; returns the end of the prefix and the number of values written.
-///
-/// # Safety
-///
-/// `out` must be valid for writes of n + `MAX_TOKENS` values, where n is the smaller of `limit` and the number of bytes
-/// after `at`.
+/// Convert at most `limit` values into `out`, which has room for `MAX_TOKENS` more; returns the end of the prefix and
+/// the number of values written.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
+fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: &mut [MaybeUninit<f32>]) -> (usize, usize) {
     let mut written = 0;
     let mut next = classify::<false>(load(bytes, at));
     if next.other | next.point | next.sign == 0 {
-        // SAFETY: the caller fulfils the same requirements.
-        (at, written) = unsafe { short_integers(bytes, at, limit, out) };
+        (at, written) = short_integers(bytes, at, &mut out[..limit]);
         next = classify::<false>(load(bytes, at));
     }
     loop {
-        let Classes { digits, digit, blank, point, sign, negative, other, .. } = next;
-        let (end, sample_ends) = certain_part(bytes, at, blank, other);
-        if end == 0 {
-            return (at, written);
-        }
+        let classes = next;
+        let (end, sample_ends) = certain_part(bytes, at, classes.blank, classes.other);
+        let room = out.get_mut(written..).and_then(<[_]>::first_chunk_mut);
+        let (Some(block_out), 1..) = (room, end) else { return (at, written) };
         // Classify the next block before this block is converted: its end is on the critical path.
         next = classify::<false>(load(bytes, at + end));
         prefetch_ahead(bytes, at);
-        let body = (digit | point) & below(end);
-        let starts = body & !(body << 1);
+        let body = (classes.digit | classes.point) & below(end);
         let ends = body & !(body >> 1);
         let num_tokens = ends.count_ones() as usize;
-        let wanted = num_tokens.min(limit - written);
-        let tokens = Tokens {
-            digits,
-            body,
-            point: point & body,
-            first: _mm512_maskz_compress_epi8(starts, block(&POSITIONS)),
-            last: _mm512_maskz_compress_epi8(ends, block(&POSITIONS)),
-        };
-        // SAFETY: `written` is at most `limit` and at most the number of bytes consumed; memory for MAX_TOKENS more
-        // values follows.
-        let block_out = unsafe { out.add(written) };
-        let runs_of_2 = body & (body << 1);
-        let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (body << 4);
-        let certain = if point | sign | runs_of_5 == 0 {
-            let convert_16 = |from: usize| {
-                let values = values_of_4(gather(&tokens, None, &LANES_OF_4, from));
-                // SAFETY: `from` is 0 or 16, and `block_out` has memory for MAX_TOKENS values, two times 16.
-                unsafe { _mm512_storeu_ps(block_out.add(from), _mm512_cvtepi32_ps(values)) };
-            };
-            convert_16(0);
-            if num_tokens > 16 {
-                convert_16(16);
-            }
-            wanted
-        } else {
-            let points = points(&tokens, ends);
-            if tokens.point.count_ones() != points.has_point.count_ones() {
-                return (at, written); // a token with two points
-            }
-            let negative = _pext_u64(negative << 1, starts);
-            // SAFETY: `wanted` is at most MAX_TOKENS, a multiple of 8, and `block_out` has memory for MAX_TOKENS
-            // values.
-            unsafe { convert(&tokens, &points, negative, wanted, block_out) }
-        };
+        let certain = numbers(&classes, body, num_tokens.min(limit - written), block_out);
         written += certain;
         if certain < num_tokens {
             if certain > 0 {
@@ -538,34 +503,50 @@ unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -
             return (at, written);
         }
     }
-} }
+}
 
-with_avx512! {
+/// Convert up to `wanted` numbers of a block, those with bytes in `body`; returns the number of values before the first
+/// uncertain one.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn numbers(classes: &Classes, body: u64, wanted: usize, out: &mut [MaybeUninit<f32>; MAX_TOKENS]) -> usize {
+    let (starts, ends) = (body & !(body << 1), body & !(body >> 1));
+    let tokens = tokens(classes.digits, body, classes.point & body, starts, ends);
+    let runs_of_2 = body & (body << 1);
+    let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (body << 4);
+    if classes.point | classes.sign | runs_of_5 == 0 {
+        convert_integers(&tokens, ends.count_ones() as usize, out);
+        return wanted;
+    }
+    let points = points(&tokens, ends);
+    if tokens.point.count_ones() != points.has_point.count_ones() {
+        return 0; // a token with two points
+    }
+    convert(&tokens, &points, _pext_u64(classes.negative << 1, starts), wanted, out)
+}
+
 /// Misplaced colons and signs of a block of sparse entries. A colon must stand between a digit and a number, and a sign
 /// after a colon.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn misplaced(classes: &Classes) -> u64 {
     let Classes { digit, colon, sign, .. } = *classes;
     (colon & !((digit << 1) & ((digit | sign) >> 1))) | (sign & !(colon << 1))
-} }
+}
 
-with_avx512! {
 /// Write the entries of the first `end` bytes of a block, where no colon or sign is [`misplaced`], to `indices` and
 /// `values`; returns their number. `None` if an entry is not certain; the elements written then have no meaning.
 ///
 /// `CALLER` gives each caller a copy of its own, which the compiler inlines; without the inlining, `sparse_f32` is 0.93
 /// times as fast.
-///
-/// # Safety
-///
-/// `indices` and `values` must be valid for writes of `MAX_ENTRIES` elements.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-unsafe fn entries<const CALLER: u8>(
+fn entries<const CALLER: u8>(
     classes: &Classes,
     end: usize,
-    last_index: __m512i,
-    indices: *mut i32,
-    values: *mut f32,
+    last_index: u32,
+    indices: &mut [MaybeUninit<i32>; MAX_ENTRIES],
+    values: &mut [MaybeUninit<f32>; MAX_ENTRIES],
 ) -> Option<usize> {
     let Classes { digits, digit, colon, point, sign, negative, .. } = *classes;
     let inside = below(end);
@@ -584,50 +565,47 @@ unsafe fn entries<const CALLER: u8>(
         return None;
     }
     let value_ends = ends & !index_ends;
-    let compress = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
     if value_starts == value_ends && (point | sign) & inside == 0 {
-        let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
-        // SAFETY: the caller reserved memory for MAX_ENTRIES values, 16.
-        unsafe { _mm512_storeu_ps(values, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units))) };
+        single_digits(digits, value_starts, values);
     } else {
-        let tokens = Tokens {
-            digits,
-            body,
-            point: point & inside,
-            first: compress(value_starts),
-            last: compress(value_ends),
-        };
+        let tokens = tokens(digits, body, point & inside, value_starts, value_ends);
         let points = points(&tokens, value_ends);
         if tokens.point.count_ones() != points.has_point.count_ones() {
             return None; // a value with two points, or an index with one
         }
         let negative = _pext_u64(negative << 1, value_starts);
-        // SAFETY: `count` is at most MAX_ENTRIES, a multiple of 8, for which the caller reserved memory.
-        if unsafe { convert(&tokens, &points, negative, count, values) } < count {
+        if convert(&tokens, &points, negative, count, values) < count {
             return None;
         }
     }
-    let tokens =
-        Tokens { digits, body, point: 0, first: compress(starts & !value_starts), last: compress(index_ends) };
-    // Convert sixteen at once: a branch on "more than eight" is unpredictable, and its mispredictions cost more.
-    let sixteen = sixteen_u32(
-        gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
-        gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
-    );
-    // SAFETY: the caller reserved memory for MAX_ENTRIES indices, 16.
-    unsafe { _mm512_storeu_si512(indices.cast(), sixteen) };
-    let is_beyond = u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index)) & below(count);
+    let tokens = tokens(digits, body, 0, starts & !value_starts, index_ends);
+    let is_beyond = convert_indices(&tokens, _mm512_set1_epi32(last_index as i32), indices) & below(count);
     if is_beyond != 0 { None } else { Some(count) }
-} }
+}
 
-with_avx512! {
-fn sparse_f32(
-    bytes: &[u8],
-    mut at: usize,
-    dim: u32,
-    indices: &mut Vec<i32>,
-    values: &mut Vec<f32>,
-) -> usize {
+/// Write values that are single digits.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn single_digits(digits: __m512i, value_starts: u64, values: &mut [MaybeUninit<f32>; MAX_ENTRIES]) {
+    let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
+    store_values(_mm512_cvtepu8_epi32(units), values);
+}
+
+/// Convert sixteen indices of at most eight digits; the result has a bit set for each above `last_index`.
+///
+/// It converts sixteen at once: a branch on "more than eight" is unpredictable, and its mispredictions cost more.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn convert_indices(tokens: &Tokens, last_index: __m512i, indices: &mut [MaybeUninit<i32>; MAX_ENTRIES]) -> u64 {
+    let low = gather(tokens, None, &LANES_OF_8_IN_FOURS, 0);
+    let sixteen = sixteen_u32(low, gather(tokens, None, &LANES_OF_8_IN_FOURS, 2));
+    // SAFETY: the store writes sixteen indices.
+    unsafe { _mm512_storeu_si512(indices.as_mut_ptr().cast(), sixteen) };
+    u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index))
+}
+
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+fn sparse_f32(bytes: &[u8], mut at: usize, dim: u32, indices: &mut Vec<i32>, values: &mut Vec<f32>) -> usize {
     if dim == 0 {
         return at;
     }
@@ -639,7 +617,7 @@ fn sparse_f32(
         values.push(value);
         return end;
     }
-    let last_index = splat_last_index(dim);
+    let last_index = dim.min(1 << 31) - 1;
     let mut next = classify::<true>(load(bytes, at));
     loop {
         let classes = next;
@@ -652,12 +630,9 @@ fn sparse_f32(
         if indices.try_reserve(MAX_ENTRIES).is_err() || values.try_reserve(MAX_ENTRIES).is_err() {
             return at;
         }
-        // SAFETY: memory for MAX_ENTRIES elements is reserved after each vector's length.
-        let count = unsafe {
-            let (indices, values) = (indices.as_mut_ptr().add(indices.len()), values.as_mut_ptr().add(values.len()));
-            entries::<0>(&classes, end, last_index, indices, values)
-        };
-        let Some(count) = count else { return at };
+        let room = (indices.spare_capacity_mut().first_chunk_mut(), values.spare_capacity_mut().first_chunk_mut());
+        let (Some(indices_out), Some(values_out)) = room else { return at };
+        let Some(count) = entries::<0>(&classes, end, last_index, indices_out, values_out) else { return at };
         // SAFETY: `entries` wrote `count` values and `count` indices after the old lengths.
         unsafe {
             values.set_len(values.len() + count);
@@ -668,171 +643,45 @@ fn sparse_f32(
             return at;
         }
     }
-} }
-
-with_avx512! {
-/// The largest index below `dim`, in all lanes.
-#[inline]
-fn splat_last_index(dim: u32) -> __m512i {
-    _mm512_set1_epi32(dim.min(1 << 31).wrapping_sub(1) as i32)
-} }
-
-/// Number of bytes that `plain_entries` reads from `at` on: this block (64), the separator after its sample (16), the
-/// next block (64).
-const LOOK_AHEAD_BYTES: usize = 64 + 16 + 64;
-
-/// Classes of the bytes of a block of a sparse sample, one bit for each byte.
-struct Look {
-    /// The bytes minus the character `0`.
-    digits: __m512i,
-    digit: u64,
-    blank: u64,
-    colon: u64,
-    /// Position of the first byte of another class, which ends the sample; 64 if there is no such byte.
-    first_other: u64,
 }
 
-with_avx512! {
-/// Classify the block at `bytes`.
-///
-/// # Safety
-///
-/// `bytes` must be valid for reads of 64 bytes.
-#[inline]
-unsafe fn look(bytes: *const u8) -> Look {
-    // SAFETY: the caller guarantees 64 bytes.
-    let text = unsafe { _mm512_loadu_si512(bytes.cast()) };
-    let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
-    let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
-    let blank = equal(text, b' ') | equal(text, b'\t');
-    let colon = equal(text, b':');
-    Look { digits, digit, blank, colon, first_other: opaque(_tzcnt_u64(!(digit | blank | colon))) }
-} }
-
-with_avx512! {
-/// Parse blocks of ids and of entries whose values are single digits, up to the first block of another kind or form.
-///
-/// The end of a sample is unpredictable, so no branch depends on it: the text after the sample is compared with the
-/// step's separator, and the next block starts after the separator. The next block is classified before this block is
-/// converted, because all further work waits for the position of its end.
-///
-/// # Safety
-///
-/// `lines.at` must be below `stop`, and `stop` at least `LOOK_AHEAD_BYTES - 1` bytes before the slice's end. The lines
-/// must be from [`take_lines`], with an end that is not before `stop`.
+/// Parse blocks of ids and of entries whose values are single digits; see [`Lines::plain_entries`].
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline(never)]
-unsafe fn plain_entries(bytes: &[u8], stop: usize, lines: &mut Lines) {
-    let form = lines.form;
-    let (mut at, mut step_number, mut num_lines) = (lines.at, lines.step, lines.count);
-    // SAFETY: `at` is before `stop`.
-    let mut next = unsafe { look(bytes.as_ptr().add(at)) };
-    while at < stop {
-        let Look { digits, digit, blank, colon, first_other } = next;
-        let step = &form.steps[step_number % MAX_STEPS];
-        let to_blank = 64 - _lzcnt_u64(blank);
-        let ended = (first_other >> 6).wrapping_sub(1);
-        let size = ((first_other & ended) | (to_blank & !ended)) as usize;
-        let part_end = at + size;
-        let next_at = part_end + (step.separator.size & ended as usize);
-        // SAFETY: `at` is below `stop`, `size` at most 64 and a separator at most 16 bytes, so both loads end at most
-        // LOOK_AHEAD_BYTES after `at`.
-        let has_separator = unsafe {
-            next = look(bytes.as_ptr().add(next_at));
-            let after_part = _mm_loadu_si128(bytes.as_ptr().add(part_end).cast());
-            let difference = _mm_xor_si128(after_part, word(&step.separator.word));
-            _mm_testz_si128(difference, word(&step.separator.mask)) as u64
-        };
-        prefetch_from(bytes.as_ptr().wrapping_add(at + AHEAD_BYTES));
-        let inside = below(size);
-        let colon = colon & inside;
-        // For an id, `id_mask` is -1, so the subtraction adds 1, and the carry clears the digits at the first byte:
-        // there must be such digits, and nothing else. The block must end the id: another number could begin the next
-        // block, after blanks.
-        let run = digit & inside;
-        let run = run & run.wrapping_sub(step.id_mask);
-        let id_errors = step.id_mask & (colon | (!digit & 1) | !ended);
-        let value_starts = run & (colon << 1);
-        let index_starts = run & !(run << 1) & !value_starts;
-        // Adding a start's bit to the set bits of its run carries into the bit after the run. A colon must be there,
-        // and nowhere else.
-        let after_indices = run.wrapping_add(index_starts) & !run;
-        let colon_errors = (after_indices ^ colon) | (value_starts ^ (colon << 1));
-        let long_values = value_starts & (run >> 1);
-        if ((has_separator ^ 1) & ended) | id_errors | colon_errors | long_values != 0 || ended | blank == 0 {
-            break;
-        }
-        let count = colon.count_ones() as usize;
-        let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
-        let tokens = Tokens {
-            digits,
-            body: run,
-            point: 0,
-            first: _mm512_maskz_compress_epi8(index_starts, block(&POSITIONS)),
-            last: _mm512_maskz_compress_epi8(colon >> 1, block(&POSITIONS)),
-        };
-        let sixteen = sixteen_u32(
-            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
-            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
-        );
-        let last_index = _mm512_set1_epi32(step.last_index as i32);
-        let beyond = u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index)) & below(count);
+fn plain_entries(bytes: &[u8], end: usize, lines: &mut Lines) {
+    let look = |text: &[u8; 64]| {
+        let text = block(text);
+        let Classes { digits, digit, blank, colon, .. } = classify_without_signs::<true>(text);
+        Look::new(digits, digit, blank, colon)
+    };
+    lines.plain_entries(bytes, end, look, |plain, indices, values| {
+        single_digits(plain.block, plain.run & (plain.colon << 1), values);
+        let tokens = tokens(plain.block, plain.run, 0, plain.index_starts, plain.colon >> 1);
         let span = _mm512_sub_epi8(tokens.last, tokens.first);
-        if beyond | _mm512_cmpgt_epu8_mask(span, _mm512_set1_epi8(7)) != 0 {
-            break;
-        }
-        let target = &mut lines.targets[step.column % MAX_STEPS];
-        let written = target.written + count;
-        // SAFETY: the entries and lines up to `at` fit the memory for that text, and memory for MAX_ENTRIES (16) more
-        // entries and for one more line follows; see the invariant of `Lines`.
-        unsafe {
-            let values_out = target.values.as_mut_ptr().add(target.written);
-            _mm512_storeu_ps(values_out.cast(), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units)));
-            _mm512_storeu_si512(target.indices.as_mut_ptr().add(target.written).cast(), sixteen);
-            target.sample_offsets.get_unchecked_mut(num_lines).write(target.before.wrapping_add(written as u32));
-            lines.line_ends.get_unchecked_mut(num_lines).write(part_end + form.line_end.size);
-        }
-        target.written = written;
-        at = next_at;
-        let ended = ended as usize;
-        num_lines += step.ends_line & ended;
-        step_number = (step.next & ended) | (step_number & !ended);
-    }
-    (lines.at, lines.step, lines.count) = (at, step_number, num_lines);
-} }
+        let too_long = _mm512_cmpgt_epu8_mask(span, _mm512_set1_epi8(7));
+        too_long
+            | convert_indices(&tokens, _mm512_set1_epi32(plain.step.last_index as i32), indices)
+                & below(plain.colon.count_ones() as usize)
+    });
+}
 
-with_avx512! {
-#[inline]
-fn word(bytes: &u128) -> __m128i {
-    // SAFETY: the reference is to 16 bytes.
-    unsafe { _mm_loadu_si128(std::ptr::from_ref(bytes).cast()) }
-} }
-
-with_avx512! {
 /// Convert the certain part of a block of any entries, as [`sparse_f32`] does; returns the part's size, true if the
 /// sample ends there, and the number of entries.
-///
-/// # Safety
-///
-/// The requirements of [`entries`].
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline(never)]
-unsafe fn certain_entries(
-    bytes: &[u8],
-    at: usize,
-    step: &Step,
-    indices: *mut i32,
-    values: *mut f32,
-) -> Option<(usize, bool, usize)> {
+fn certain_entries(bytes: &[u8], at: usize, step: &Step, target: &mut Target) -> Option<(usize, bool, usize)> {
     let classes = classify::<true>(load(bytes, at));
     let (end, sample_ends) = certain_part(bytes, at, classes.blank, classes.other | misplaced(&classes));
     if step.id_mask != 0 || end == 0 && !sample_ends {
         return None;
     }
-    // SAFETY: the caller fulfils the requirements of `entries`.
-    let count = unsafe { entries::<1>(&classes, end, _mm512_set1_epi32(step.last_index as i32), indices, values) }?;
+    let indices = target.indices.get_mut(target.written..)?.first_chunk_mut()?;
+    let values = target.values.get_mut(target.written..)?.first_chunk_mut()?;
+    let count = entries::<1>(&classes, end, step.last_index, indices, values)?;
     Some((end, sample_ends, count))
-} }
+}
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn sparse_lines(
     bytes: &[u8],
     at: usize,
@@ -842,23 +691,13 @@ fn sparse_lines(
     line_ends: &mut Vec<usize>,
 ) {
     take_lines(bytes, [at, end], form, columns, line_ends, |lines, end| {
-        let stop = end.min((bytes.len() + 1).saturating_sub(LOOK_AHEAD_BYTES));
-        if lines.at < stop {
-            // SAFETY: `lines.at` is below `stop`, and the lines are those of `take_lines`.
-            unsafe { plain_entries(bytes, stop, lines) };
-        }
-        if lines.at >= stop {
+        plain_entries(bytes, end, lines);
+        if lines.at >= end {
             return None;
         }
         let step = &form.steps[lines.step % MAX_STEPS];
         let target = &mut lines.targets[step.column % MAX_STEPS];
-        // SAFETY: the text up to `at` has at least four bytes for each entry written, so memory for the entries of a
-        // block is left; see the invariant of `Lines`.
-        let (size, sample_ends, count) = unsafe {
-            let indices = target.indices.as_mut_ptr().add(target.written);
-            let values = target.values.as_mut_ptr().add(target.written);
-            certain_entries(bytes, lines.at, step, indices.cast(), values.cast())
-        }?;
+        let (size, sample_ends, count) = certain_entries(bytes, lines.at, step, target)?;
         target.written += count;
         let part_end = lines.at + size;
         if sample_ends {
@@ -867,14 +706,14 @@ fn sparse_lines(
         lines.at = part_end;
         Some(())
     });
-} }
+}
 
-with_avx512! {
 /// Append the positions of line ends, always sixteen at a time: the number of line ends in a block is unpredictable.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
     for (part_number, part) in bytes.chunks(LINE_END_PART_BYTES).enumerate() {
         out.reserve(part.len() + 16);
-        let mut length = out.len();
+        let (spare, mut length) = (out.spare_capacity_mut(), 0);
         for at in (0..part.len()).step_by(64) {
             let text = load(part, at);
             let mut ends = equal(text, b'\n');
@@ -882,9 +721,9 @@ fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
                 let positions = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(ends, block(&POSITIONS)));
                 let first = _mm512_set1_epi32((part_number * LINE_END_PART_BYTES + at) as i32);
                 let positions = _mm512_add_epi32(_mm512_cvtepu8_epi32(positions), first);
-                // SAFETY: memory for one position for each byte of the part, and for sixteen more, is reserved after
-                // the old length; the part has at most one line end for each byte before here.
-                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(length).cast(), positions) };
+                // SAFETY: memory for one position for each byte of the part, and for sixteen more, is reserved; the part
+                // has at most one line end for each byte before here.
+                unsafe { _mm512_storeu_si512(spare.as_mut_ptr().add(length).cast(), positions) };
                 let count = ends.count_ones() as usize;
                 if count <= 16 {
                     length += count;
@@ -894,41 +733,33 @@ fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
                 ends &= !below(_tzcnt_u64(_pdep_u64(1 << 16, ends)) as usize);
             }
         }
-        // SAFETY: all elements up to `length` were written.
-        unsafe { out.set_len(length) };
+        // SAFETY: so many elements were written after the old length.
+        unsafe { out.set_len(out.len() + length) };
     }
-} }
+}
 
-with_avx512! {
 /// Write the numbers that 8-bit forms stand for into a destination of the same length. Inputs are short, so masks treat
 /// their ends instead of a second loop.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn widen_u8(small: &[u8], destination: &mut [MaybeUninit<f32>]) {
     assert!(small.len() == destination.len());
-    for at in (0..small.len()).step_by(16) {
-        let wanted = below((small.len() - at).min(16)) as u16;
-        // SAFETY: a masked load touches only the bytes of its mask, and those are inside the slice.
-        let bytes = unsafe { _mm_maskz_loadu_epi8(wanted, small.as_ptr().add(at).cast()) };
-        let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-        // SAFETY: the destination is as long as `small`, and the store touches only the values of the same mask.
-        unsafe { _mm512_mask_storeu_ps(destination.as_mut_ptr().add(at).cast(), wanted, values) };
+    for (small, out) in small.chunks(16).zip(destination.chunks_mut(16)) {
+        // SAFETY: a masked load touches only the bytes of its mask, and those are in the slice.
+        let bytes = unsafe { _mm_maskz_loadu_epi8(below(small.len()) as u16, small.as_ptr().cast()) };
+        store_first_values(_mm512_cvtepu8_epi32(bytes), out);
     }
-} }
+}
 
-with_avx512! {
 /// Write the numbers that 16-bit forms stand for into a destination of the same length.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn widen_u16(small: &[u16], destination: &mut [MaybeUninit<i32>]) {
     assert!(small.len() == destination.len());
-    for at in (0..small.len()).step_by(16) {
-        let wanted = below((small.len() - at).min(16)) as u16;
+    for (small, out) in small.chunks(16).zip(destination.chunks_mut(16)) {
         // SAFETY: as in `widen_u8`.
-        let words = unsafe { _mm256_maskz_loadu_epi16(wanted, small.as_ptr().add(at).cast()) };
-        // SAFETY: as in `widen_u8`.
-        unsafe {
-            let numbers = _mm512_cvtepu16_epi32(words);
-            _mm512_mask_storeu_epi32(destination.as_mut_ptr().add(at).cast(), wanted, numbers);
-        }
+        let words = unsafe { _mm256_maskz_loadu_epi16(below(small.len()) as u16, small.as_ptr().cast()) };
+        store_first(_mm512_cvtepu16_epi32(words), out);
     }
-} }
+}
 
 /// The bytes of sixteen pairs in words of four bytes; see [`PAIRS_OF_WORDS`].
 const WORDS_OF_PAIRS: [u8; 64] = {
@@ -950,38 +781,28 @@ const PAIRS_OF_WORDS: [u8; 64] = {
     bytes
 };
 
-with_avx512! {
 /// Write the index and the value of each pair, sixteen at a time.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn widen_pairs(pairs: &[Pair], indices: &mut [MaybeUninit<i32>], values: &mut [MaybeUninit<f32>]) {
     assert!(indices.len() == pairs.len() && values.len() == pairs.len());
-    for at in (0..pairs.len()).step_by(16) {
-        let count = (pairs.len() - at).min(16);
-        let wanted = below(count) as u16;
-        // SAFETY: a masked load touches only the bytes of its mask, and those are bytes of `pairs`.
-        let bytes = unsafe { _mm512_maskz_loadu_epi8(below(3 * count), pairs.as_ptr().add(at).cast()) };
+    for ((pairs, indices), values) in pairs.chunks(16).zip(indices.chunks_mut(16)).zip(values.chunks_mut(16)) {
+        let bytes = short_block(pairs.as_flattened());
         let words = _mm512_maskz_permutexvar_epi8(0x7777_7777_7777_7777, block(&WORDS_OF_PAIRS), bytes);
-        let index = _mm512_and_si512(words, _mm512_set1_epi32(0xffff));
-        let value = _mm512_cvtepi32_ps(_mm512_srli_epi32(words, 16));
-        // SAFETY: the destinations are as long as `pairs`, and the stores touch only the numbers of the mask.
-        unsafe {
-            _mm512_mask_storeu_epi32(indices.as_mut_ptr().add(at).cast(), wanted, index);
-            _mm512_mask_storeu_ps(values.as_mut_ptr().add(at).cast(), wanted, value);
-        }
+        store_first(_mm512_and_si512(words, _mm512_set1_epi32(0xffff)), indices);
+        store_first_values(_mm512_srli_epi32(words, 16), values);
     }
-} }
+}
 
-with_avx512! {
 /// Write pairs, sixteen at a time; true if each stands for the same bits.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn narrow_pairs(indices: &[i32], values: &[f32], pairs: &mut [MaybeUninit<Pair>]) -> bool {
     assert!(indices.len() == pairs.len() && values.len() == pairs.len());
     let mut wrong = _mm512_setzero_si512();
-    for at in (0..pairs.len()).step_by(16) {
-        let count = (pairs.len() - at).min(16);
-        let wanted = below(count) as u16;
+    for ((indices, values), pairs) in indices.chunks(16).zip(values.chunks(16)).zip(pairs.chunks_mut(16)) {
+        let wanted = below(pairs.len()) as u16;
         // SAFETY: the masked loads touch only the numbers of the mask, and both slices have these.
         let (index, value) = unsafe {
-            let index = _mm512_maskz_loadu_epi32(wanted, indices.as_ptr().add(at));
-            (index, _mm512_maskz_loadu_ps(wanted, values.as_ptr().add(at)))
+            (_mm512_maskz_loadu_epi32(wanted, indices.as_ptr()), _mm512_maskz_loadu_ps(wanted, values.as_ptr()))
         };
         let moved = _mm512_castps_si512(_mm512_add_ps(value, _mm512_set1_ps(TO_LOWEST_BITS)));
         let small = _mm512_and_si512(moved, _mm512_set1_epi32(0xff));
@@ -990,17 +811,17 @@ fn narrow_pairs(indices: &[i32], values: &[f32], pairs: &mut [MaybeUninit<Pair>]
         let words = _mm512_or_si512(index, _mm512_slli_epi32(small, 16));
         let bytes = _mm512_permutexvar_epi8(block(&PAIRS_OF_WORDS), words);
         // SAFETY: the store touches only the bytes of the mask, and those are bytes of `pairs`.
-        unsafe { _mm512_mask_storeu_epi8(pairs.as_mut_ptr().add(at).cast(), below(3 * count), bytes) };
+        unsafe { _mm512_mask_storeu_epi8(pairs.as_mut_ptr().cast(), below(3 * pairs.len()), bytes) };
     }
     _mm512_test_epi32_mask(wrong, wrong) == 0
-} }
+}
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn floats_le(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
     bytes::floats_le(bytes, destination);
-} }
+}
 
-with_avx512! {
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 fn floats_be(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
     bytes::floats_be(bytes, destination);
-} }
+}

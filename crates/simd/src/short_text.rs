@@ -8,6 +8,7 @@
 /// let name = ShortText::new(&[b"|", b"features", b" "]).unwrap();
 /// assert!(name.begins(b"|features 1 2 3 "));
 /// assert!(!name.begins(b"|features2 1 2 3"));
+/// assert!(!ShortText::NEVER.begins(&[0; 16]));
 /// assert!(ShortText::new(&[b"longer than sixteen"]).is_none());
 /// ```
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,17 +1,17 @@
-//! Lines of sparse samples on x86-64: [`take_lines`] with functions that take steps of a line, and these functions
-//! for blocks of 64 bytes without AVX-512.
+//! Lines of sparse samples on x86-64: [`take_lines`], and steps of a line in blocks of 64 bytes.
 //!
-//! Without AVX-512, entries are plain if their indices have at most [`MOST_DIGITS`] digits and their values are single
-//! digits. A sample with other entries is left to the scalar kernel from the block with the first such entry on.
+//! Entries are plain if their indices have few digits and their values are single digits. With AVX-512, indices have at
+//! most eight digits, and a kernel converts other entries, too. Without AVX-512, indices have at most [`MOST_DIGITS`],
+//! and a sample with other entries is left to the scalar kernel from the block with the first such entry on.
 
 use std::mem::MaybeUninit;
 
-use crate::block::{BLOCK_BYTES, Block, MAX_ENTRIES, below, entry_errors};
-use crate::forms::{MAX_STEPS, SparseColumn, SparseForm};
+use crate::block::{BLOCK_BYTES, MAX_ENTRIES, below, entry_errors};
+use crate::forms::{MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::prefetch::{opaque, prefetch_from};
 use crate::scalar::{Next, next_entry};
 
-/// Largest number of digits of a plain entry's index.
+/// Largest number of digits of a plain entry's index without AVX-512.
 const MOST_DIGITS: usize = 6;
 /// Size of the text that ends with a plain entry's value: the most digits, the colon and the value.
 pub(crate) const ENTRY_BYTES: usize = MOST_DIGITS + 2;
@@ -40,10 +40,17 @@ macro_rules! kernel_of_lines {
             columns: &mut [SparseColumn],
             line_ends: &mut Vec<usize>,
         ) {
-            let convert =
-                |four: [&Entry; 4], last, indices: &mut _, values: &mut _| entries(four, last, indices, values);
-            // SAFETY: this function has the same requirement.
-            unsafe { sparse_lines::sparse_lines::<Vectors>(bytes, [at, end], form, columns, line_ends, convert) }
+            let look = |text: &_| {
+                let block = load_block(text);
+                Look::new(block, digits(block), blanks(block), equal(block, b':'))
+            };
+            let convert = |plain: Plain<_>, indices: &mut _, values: &mut _| {
+                plain.convert_fours(indices, values, |four, last, indices, values| entries(four, last, indices, values))
+            };
+            take_lines(bytes, [at, end], form, columns, line_ends, |lines, end| {
+                lines.plain_entries(bytes, end, look, convert);
+                if lines.at < end { lines.other_entries(bytes, end) } else { None }
+            });
         }
     };
 }
@@ -154,7 +161,8 @@ pub(crate) fn take_lines(
 }
 
 /// Classes of the bytes of a block of a sparse sample, one bit for each byte.
-struct Look {
+pub(crate) struct Look<B> {
+    block: B,
     digit: u64,
     blank: u64,
     colon: u64,
@@ -162,106 +170,142 @@ struct Look {
     first_other: u64,
 }
 
-/// # Safety
-///
-/// The processor must have the instructions of the block.
+impl<B> Look<B> {
+    #[inline(always)]
+    pub(crate) fn new(block: B, digit: u64, blank: u64, colon: u64) -> Look<B> {
+        Look { block, digit, blank, colon, first_other: opaque((!(digit | blank | colon)).trailing_zeros().into()) }
+    }
+}
+
+/// The entries of a block. Their values are single digits; the indices were not looked at.
+pub(crate) struct Plain<'a, B> {
+    pub(crate) block: B,
+    /// The text before the block, the block, and what follows it.
+    text: &'a [u8; AREA_BYTES],
+    /// The digits, the colons, and the first digits of indices, one bit for each byte.
+    pub(crate) run: u64,
+    pub(crate) colon: u64,
+    pub(crate) index_starts: u64,
+    pub(crate) step: &'a Step,
+}
+
+impl<B> Plain<'_, B> {
+    /// Write the indices and values without AVX-512; the result is as in [`Lines::plain_entries`]. `convert` writes four
+    /// entries, and its result has a bit set for each entry whose index is above the second argument.
+    #[inline(always)]
+    pub(crate) fn convert_fours(
+        self,
+        indices: &mut [MaybeUninit<i32>; MAX_ENTRIES],
+        values: &mut [MaybeUninit<f32>; MAX_ENTRIES],
+        convert: impl Fn([&Entry; 4], u32, &mut [MaybeUninit<i32>; 4], &mut [MaybeUninit<f32>; 4]) -> u32,
+    ) -> u64 {
+        let Plain { text, run, mut colon, step, .. } = self;
+        let count = colon.count_ones() as usize;
+        let runs_of_2 = run & (run << 1);
+        let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
+        let runs_of_7 = runs_of_4 & (runs_of_4 << 3);
+        let mut entry = || {
+            // After the last entry the position is 64, which is inside the area, and the entry has no meaning.
+            let position = colon.trailing_zeros() as usize;
+            colon &= colon.wrapping_sub(1);
+            let first = LOOK_BACK_BYTES - MOST_DIGITS + position;
+            text[first % 128..].first_chunk().expect("an area has room for 64 entries")
+        };
+        let mut beyond = 0;
+        let fours = indices.as_chunks_mut().0.iter_mut().zip(values.as_chunks_mut().0).enumerate();
+        for (number, (indices, values)) in fours.take(if count > USUAL_ENTRIES { 4 } else { USUAL_ENTRIES / 4 }) {
+            let entries = [entry(), entry(), entry(), entry()];
+            beyond |= u64::from(convert(entries, step.last_index, indices, values)) << (4 * number);
+        }
+        beyond & below(count) | runs_of_7
+    }
+}
+
+/// The digits of a part without those of an id, and errors of the id, whose mask is that of its [`Step`]. An id has no
+/// bits of `other`: no colons, and an end in the block, because another number could begin the next block, after blanks.
 #[inline(always)]
-unsafe fn look<B: Block>(text: &[u8; BLOCK_BYTES]) -> Look {
-    // SAFETY: the caller fulfils the same requirement.
-    let block = unsafe { B::load(text) };
-    let (digit, blank, colon) = (block.digits(), block.blanks(), block.equal(b':'));
-    Look { digit, blank, colon, first_other: opaque((!(digit | blank | colon)).trailing_zeros().into()) }
+fn after_id(digit: u64, other: u64, id_mask: u64) -> (u64, u64) {
+    // For an id, the mask is -1, so the subtraction adds 1, and the carry clears the digits at the first byte: there must
+    // be such digits. Nothing else may be there.
+    (digit & digit.wrapping_sub(id_mask), id_mask & (other | (!digit & 1)))
 }
 
 impl Lines<'_> {
     /// Parse blocks of ids and of plain entries, up to the first block of another kind or form.
     ///
-    /// As with AVX-512, no branch depends on the end of a sample, which is unpredictable, and the next block is
-    /// classified before this block is converted. `convert` is as for [`sparse_lines`].
+    /// No branch depends on the end of a sample, which is unpredictable: the text after the sample is compared with the
+    /// step's separator, and the next block starts after the separator. The next block is classified before this block
+    /// is converted, because all further work waits for the position of its end.
     ///
-    /// # Safety
-    ///
-    /// The processor must have the instructions of the block.
+    /// `look` classifies a block. `convert` writes the indices and values of a block's entries; some bit of its result
+    /// is set if an index is too long or too large.
     #[inline(always)]
-    unsafe fn plain_entries<B: Block>(
+    pub(crate) fn plain_entries<B>(
         &mut self,
         bytes: &[u8],
         end: usize,
-        convert: impl Fn([&Entry; 4], u32, &mut [MaybeUninit<i32>; 4], &mut [MaybeUninit<f32>; 4]) -> u32,
+        look: impl Fn(&[u8; BLOCK_BYTES]) -> Look<B>,
+        convert: impl Fn(Plain<B>, &mut [MaybeUninit<i32>; MAX_ENTRIES], &mut [MaybeUninit<f32>; MAX_ENTRIES]) -> u64,
     ) {
-        let (mut at, mut step_number, mut num_lines) = (self.at, self.step, self.count);
-        let Some(first) = bytes.get(at..).and_then(<[u8]>::first_chunk) else { return };
-        // SAFETY: the caller fulfils the same requirement.
-        let mut next = unsafe { look::<B>(first) };
-        while at < end {
-            let area = at.checked_sub(LOOK_BACK_BYTES).and_then(|first| bytes.get(first..)?.first_chunk());
-            let Some(text): Option<&[u8; AREA_BYTES]> = area else { break };
-            let Look { digit, blank, colon, first_other } = next;
+        let (mut step_number, mut num_lines) = (self.step, self.count);
+        // The last area begins `LOOK_BACK_BYTES` before a byte that is before `end`.
+        let bytes = &bytes[..bytes.len().min(end + AREA_BYTES - LOOK_BACK_BYTES - 1)];
+        let Some(mut start) = self.at.checked_sub(LOOK_BACK_BYTES) else { return };
+        let Some(first) = bytes.get(self.at..).and_then(<[u8]>::first_chunk) else { return };
+        let mut next = look(first);
+        while let Some(text) = bytes.get(start..).and_then(<[u8]>::first_chunk::<AREA_BYTES>) {
+            prefetch_from(text.as_ptr().wrapping_add(AHEAD_BYTES));
+            let Look { block, digit, blank, colon, first_other } = next;
             let step = &self.form.steps[step_number % MAX_STEPS];
-            let to_blank = u64::from(64 - blank.leading_zeros());
             let ended = (first_other >> 6).wrapping_sub(1);
-            let size = ((first_other & ended) | (to_blank & !ended)) as usize;
-            let next_size = size + (step.separator.size & ended as usize);
-            let after = text[(LOOK_BACK_BYTES + size) % 128..].first_chunk().expect("a separator follows the block");
-            let lacks_separator = u64::from(!step.separator.begins(after));
+            if ended | blank >> 1 == 0 {
+                break;
+            }
+            let last_blank = u64::from(63 ^ blank.leading_zeros());
+            let size = ((first_other & 63) | (last_blank & !ended)) as usize;
+            let next_size = size + (step.separator.size & ended as usize | (first_other >> 6) as usize);
+            let after = text[LOOK_BACK_BYTES + size..].first_chunk().expect("a separator follows the block");
+            // In this form, unlike in `ShortText::begins`, the comparison is one vector instruction.
+            let difference = (u128::from_le_bytes(*after) ^ step.separator.word) & step.separator.mask;
+            let lacks_separator = u64::from(difference != 0);
             let Some(following) = text[LOOK_BACK_BYTES..].get(next_size..).and_then(<[u8]>::first_chunk) else { break };
-            // SAFETY: the caller fulfils the same requirement.
-            next = unsafe { look::<B>(following) };
-            prefetch_from(bytes.as_ptr().wrapping_add(at + AHEAD_BYTES));
-            let inside = below(size);
-            let mut colon = colon & inside;
-            // For an id, `id_mask` is -1, so the subtraction adds 1, and the carry clears the digits at the first byte:
-            // there must be such digits, and nothing else. The block must end the id: another number could begin the
-            // next block, after blanks.
-            let run = digit & inside;
-            let run = run & run.wrapping_sub(step.id_mask);
-            let id_errors = step.id_mask & (colon | (!digit & 1) | !ended);
-            let runs_of_2 = run & (run << 1);
-            let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
-            let runs_of_7 = runs_of_4 & (runs_of_4 << 3);
-            let errors = (lacks_separator & ended) | id_errors | entry_errors(run, colon).0 | runs_of_7;
-            if errors != 0 || ended | blank == 0 {
+            next = look(following);
+            let inside = (1u64 << (size % 64)) - 1;
+            let colon = colon & inside;
+            let (run, id_errors) = after_id(digit & inside, colon | !ended, step.id_mask);
+            let (errors, index_starts) = entry_errors(run, colon);
+            if (lacks_separator & ended) | id_errors | errors != 0 {
                 break;
             }
-            let count = colon.count_ones() as usize;
             let target = &mut self.targets[step.column % MAX_STEPS];
-            let (Some(indices), Some(values), Some(offset), Some(line_end)) = (
-                target.indices.get_mut(target.written..).and_then(<[_]>::first_chunk_mut::<MAX_ENTRIES>),
-                target.values.get_mut(target.written..).and_then(<[_]>::first_chunk_mut::<MAX_ENTRIES>),
-                target.sample_offsets.get_mut(num_lines),
-                self.line_ends.get_mut(num_lines),
-            ) else {
-                break;
+            // SAFETY: the block begins before `end`, so memory for its entries is left; see the invariant of `Lines`.
+            let (indices, values) = unsafe {
+                let indices = target.indices.get_unchecked_mut(target.written..).first_chunk_mut();
+                let values = target.values.get_unchecked_mut(target.written..).first_chunk_mut();
+                (indices.unwrap_unchecked(), values.unwrap_unchecked())
             };
-            let mut entry = || {
-                // After the last entry the position is 64, which is inside the area, and the entry has no meaning.
-                let position = colon.trailing_zeros() as usize;
-                colon &= colon.wrapping_sub(1);
-                let first = LOOK_BACK_BYTES - MOST_DIGITS + position;
-                text[first % 128..].first_chunk().expect("an area has room for 64 entries")
-            };
-            let mut beyond = 0;
-            let fours = indices.as_chunks_mut().0.iter_mut().zip(values.as_chunks_mut().0).enumerate();
-            for (number, (indices, values)) in fours.take(if count > USUAL_ENTRIES { 4 } else { USUAL_ENTRIES / 4 }) {
-                let entries = [entry(), entry(), entry(), entry()];
-                beyond |= u64::from(convert(entries, step.last_index, indices, values)) << (4 * number);
-            }
-            if beyond & below(count) != 0 {
+            let plain = Plain { block, text, run, colon, index_starts, step };
+            if convert(plain, indices, values) != 0 {
                 break;
             }
-            target.written += count;
-            offset.write(target.before.wrapping_add(target.written as u32));
-            line_end.write(at + size + self.form.line_end.size);
-            at += next_size;
+            let written = target.written + colon.count_ones() as usize;
+            let line_end = start + LOOK_BACK_BYTES + size + self.form.line_end.size;
+            // SAFETY: as above, memory for its line is left.
+            unsafe {
+                target.sample_offsets.get_unchecked_mut(num_lines).write(target.before.wrapping_add(written as u32));
+                self.line_ends.get_unchecked_mut(num_lines).write(line_end);
+            }
+            target.written = written;
+            start += next_size;
             num_lines += step.ends_line & ended as usize;
             step_number = (step.next & ended as usize) | (step_number & !(ended as usize));
         }
-        (self.at, self.step, self.count) = (at, step_number, num_lines);
+        (self.at, self.step, self.count) = (start + LOOK_BACK_BYTES, step_number, num_lines);
     }
 
     /// Take the rest of a sample with other entries. `None`: no further lines can be taken.
     #[inline(never)]
-    fn other_entries(&mut self, bytes: &[u8], end: usize) -> Option<()> {
+    pub(crate) fn other_entries(&mut self, bytes: &[u8], end: usize) -> Option<()> {
         let step = &self.form.steps[self.step % MAX_STEPS];
         let target = &mut self.targets[step.column % MAX_STEPS];
         if step.id_mask != 0 {
@@ -281,28 +325,4 @@ impl Lines<'_> {
             }
         }
     }
-}
-
-/// Parse lines without AVX-512.
-///
-/// `convert` writes the indices and values of four plain entries; the result has a bit set for each entry whose index
-/// is above the second argument.
-///
-/// # Safety
-///
-/// The processor must have the instructions of the block.
-#[inline(always)]
-pub(crate) unsafe fn sparse_lines<B: Block>(
-    bytes: &[u8],
-    bounds: [usize; 2],
-    form: &SparseForm,
-    columns: &mut [SparseColumn],
-    line_ends: &mut Vec<usize>,
-    convert: impl Fn([&Entry; 4], u32, &mut [MaybeUninit<i32>; 4], &mut [MaybeUninit<f32>; 4]) -> u32 + Copy,
-) {
-    take_lines(bytes, bounds, form, columns, line_ends, |lines, end| {
-        // SAFETY: the caller fulfils the same requirement.
-        unsafe { lines.plain_entries::<B>(bytes, end, convert) };
-        if lines.at < end { lines.other_entries(bytes, end) } else { None }
-    });
 }

@@ -10,7 +10,7 @@ use crate::block::{self, BLOCK_BYTES, Block, IS_NEAR_MIDDLE, MAX_TOKENS, TO_THE_
 use crate::bytes::{self, Pair, TO_LOWEST_BITS, loops_over_bytes};
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::sparse_lines::{self, Entry, kernel_of_lines};
+use crate::sparse_lines::{Entry, Look, Plain, kernel_of_lines, take_lines};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "sse41",
