@@ -61,7 +61,7 @@ mod private {
 }
 
 macro_rules! widens {
-    ($($number:ty, $small:ty, $narrow:expr, $bits:expr, $widen:expr $(, $pairs:item)*;)*) => {$(
+    ($($number:ty, $small:ty, $narrow:expr, $widen:expr $(, $pairs:item)*;)*) => {$(
         impl private::Sealed for $number {}
         impl Widens for $number {
             type Small = $small;
@@ -76,17 +76,13 @@ macro_rules! widens {
                 reserve(out, numbers.len());
                 // Work in blocks, so that numbers without a small form are rejected after the first block.
                 for block in numbers.chunks(NUMBERS_NARROWED_AT_ONCE) {
-                    let mut wrong = 0;
-                    out.extend(block.iter().map(|&number| {
-                        let small: $small = $narrow(number);
-                        // The differences of a block are collected without a branch for each number.
-                        wrong |= $bits(<$number>::from(small)) ^ $bits(number);
-                        small
-                    }));
-                    if wrong != 0 {
+                    let small = &mut out.spare_capacity_mut()[..block.len()];
+                    if !$narrow(block, small) {
                         out.truncate(before);
                         return false;
                     }
+                    // SAFETY: `$narrow` has written a small form for each number.
+                    unsafe { out.set_len(out.len() + block.len()) };
                 }
                 true
             }
@@ -125,6 +121,24 @@ fn append_pairs<T>(
     true
 }
 
+/// Write small forms, given the function that makes one; true if each stands for the same bits.
+fn narrow_each<T: Copy + From<S>, S: Copy>(
+    numbers: &[T],
+    small: &mut [MaybeUninit<S>],
+    narrow: impl Fn(T) -> S,
+    bits: impl Fn(T) -> u64,
+) -> bool {
+    // `unsafe` code relies on every element being written.
+    assert!(small.len() == numbers.len());
+    let mut is_wrong = false;
+    for (out, &number) in small.iter_mut().zip(numbers) {
+        let small = narrow(number);
+        is_wrong |= bits(small.into()) != bits(number);
+        out.write(small);
+    }
+    !is_wrong
+}
+
 /// Compiled without vector instructions of a kernel: numbers of 64 bits are rare.
 fn widen_each<S: Copy + Into<T>, T>(small: &[S], destination: &mut [MaybeUninit<T>]) {
     // `unsafe` code relies on every element being written.
@@ -136,11 +150,10 @@ fn widen_each<S: Copy + Into<T>, T>(small: &[S], destination: &mut [MaybeUninit<
 
 const NUMBERS_NARROWED_AT_ONCE: usize = 1 << 10;
 
-// The significand of a float32 from 2^23 on (float64: 2^52) has a unit of 1, so adding 2^23 (2^52) to a small whole
-// number puts that number into the lowest bits. `narrow` then compares bits, which rejects fractions, large numbers and
-// -0.
+// A float64 from 2^52 on has a unit of 1, so adding 2^52 to a small whole number puts that number into the lowest bits.
+// The comparison of bits then rejects fractions, large numbers and -0.
 widens! {
-    f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8,
+    f32, u8, |values, small| Kernel::selected().narrow_u8(values, small), Kernel::widen_u8,
         fn narrow_pairs(indices: &[i32], values: &[f32], out: &mut Vec<Pair>) -> bool {
             append_pairs(indices, values, out, |values, _| Some(values))
         },
@@ -153,7 +166,8 @@ widens! {
         ) {
             kernel.widen_pairs(pairs, indices, values);
         };
-    f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits,
+    f64, u8,
+        |values, small| narrow_each(values, small, |v: f64| (v + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits),
         |_, small, destination| widen_each(small, destination),
         fn narrow_pairs(indices: &[i32], values: &[f64], out: &mut Vec<Pair>) -> bool {
             append_pairs(indices, values, out, |values, buffer| {
@@ -163,7 +177,7 @@ widens! {
                 are_same.then_some(&*buffer)
             })
         };
-    i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
-    i64, u16, |number: i64| number as u16, |number: i64| number as u64,
+    i32, u16, |values, small| narrow_each(values, small, |v| v as u16, |v: i32| v as u64), Kernel::widen_u16;
+    i64, u16, |values, small| narrow_each(values, small, |v| v as u16, |v: i64| v as u64),
         |_, small, destination| widen_each(small, destination);
 }

@@ -45,6 +45,7 @@ pub(crate) static KERNEL: Functions = Functions {
     widen_u8,
     widen_u16,
     widen_pairs,
+    narrow_u8,
     narrow_pairs,
     floats_le,
     floats_be,
@@ -759,6 +760,11 @@ fn widen_u16(small: &[u16], destination: &mut [MaybeUninit<i32>]) {
         let words = unsafe { _mm256_maskz_loadu_epi16(below(small.len()) as u16, small.as_ptr().cast()) };
         store_first(_mm512_cvtepu16_epi32(words), out);
     }
+}
+
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+fn narrow_u8(values: &[f32], small: &mut [MaybeUninit<u8>]) -> bool {
+    bytes::narrow_u8(values, small)
 }
 
 /// The bytes of sixteen pairs in words of four bytes; see [`PAIRS_OF_WORDS`].

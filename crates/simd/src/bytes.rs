@@ -17,6 +17,11 @@ macro_rules! loops_over_bytes {
         }
 
         #[target_feature(enable = $features)]
+        fn narrow_u8(values: &[f32], small: &mut [MaybeUninit<u8>]) -> bool {
+            bytes::narrow_u8(values, small)
+        }
+
+        #[target_feature(enable = $features)]
         fn floats_le(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
             bytes::floats_le(bytes, destination);
         }
@@ -51,7 +56,22 @@ pub(crate) fn widen_pairs(pairs: &[Pair], indices: &mut [MaybeUninit<i32>], valu
 }
 
 /// A float32 from 2^23 on has a unit of 1, so adding 2^23 to a small whole number puts that number into the lowest bits.
+/// A comparison of bits then rejects fractions, large numbers and -0.
 pub(crate) const TO_LOWEST_BITS: f32 = 8_388_608.0;
+
+/// Write the small forms of values; true if each stands for the same bits.
+#[inline(always)]
+pub(crate) fn narrow_u8(values: &[f32], small: &mut [MaybeUninit<u8>]) -> bool {
+    assert!(values.len() == small.len());
+    let mut wrong = 0;
+    for (&value, out) in values.iter().zip(small) {
+        let small = (value + TO_LOWEST_BITS).to_bits() as u8;
+        // The differences are collected without a branch for each value.
+        wrong |= f32::from(small).to_bits() ^ value.to_bits();
+        out.write(small);
+    }
+    wrong == 0
+}
 
 /// Write pairs; true if each stands for the same bits.
 #[inline(always)]

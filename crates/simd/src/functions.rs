@@ -20,6 +20,7 @@ pub(crate) struct Functions {
     pub(crate) widen_u8: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
     pub(crate) widen_u16: unsafe fn(&[u16], &mut [MaybeUninit<i32>]),
     pub(crate) widen_pairs: unsafe fn(&[Pair], &mut [MaybeUninit<i32>], &mut [MaybeUninit<f32>]),
+    pub(crate) narrow_u8: unsafe fn(&[f32], &mut [MaybeUninit<u8>]) -> bool,
     pub(crate) narrow_pairs: unsafe fn(&[i32], &[f32], &mut [MaybeUninit<Pair>]) -> bool,
     pub(crate) floats_le: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
     pub(crate) floats_be: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),

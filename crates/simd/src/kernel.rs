@@ -187,6 +187,18 @@ impl Kernel {
         unsafe { (self.0.widen_pairs)(pairs, indices, values) }
     }
 
+    /// Write the 8-bit forms of values into every element of a destination of the same length. Returns whether each form
+    /// stands for the same bits.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    #[inline]
+    pub fn narrow_u8(self, values: &[f32], small: &mut [MaybeUninit<u8>]) -> bool {
+        // SAFETY: see above.
+        unsafe { (self.0.narrow_u8)(values, small) }
+    }
+
     /// Write the pairs of indices and values into every element of a destination of the same length. Returns whether
     /// each pair stands for the same bits.
     ///

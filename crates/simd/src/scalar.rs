@@ -1,7 +1,7 @@
 //! Kernels without vector instructions. Tests compare the other kernels with them, and processors without suitable
 //! vector instructions use them.
 
-use crate::bytes::{floats_be, floats_le, narrow_pairs, widen, widen_pairs};
+use crate::bytes::{floats_be, floats_le, narrow_pairs, narrow_u8, widen, widen_pairs};
 use crate::digits;
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
@@ -16,6 +16,7 @@ pub(crate) static KERNEL: Functions = Functions {
     widen_u8: widen,
     widen_u16: widen,
     widen_pairs,
+    narrow_u8,
     narrow_pairs,
     floats_le,
     floats_be,

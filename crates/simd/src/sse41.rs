@@ -22,6 +22,7 @@ pub(crate) static KERNEL: Functions = Functions {
     widen_u8: widen,
     widen_u16: widen,
     widen_pairs,
+    narrow_u8,
     narrow_pairs,
     floats_le,
     floats_be,

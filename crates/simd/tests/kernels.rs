@@ -503,6 +503,29 @@ fn consumes_nothing_after_the_end_of_the_slice() {
     }
 }
 
+/// Values that stand for no byte.
+const NOT_SMALL: [f32; 7] = [-0.0, -1.0, 0.5, 256.0, 8_388_609.0, f32::NAN, f32::INFINITY];
+
+#[test]
+fn bytes_stand_for_the_same_bits_or_are_refused() {
+    let mut random = Random(37);
+    for count in (0..150).chain([1024]) {
+        let bytes: Vec<u8> = (0..count).map(|_| random.below(256) as u8).collect();
+        let mut values: Vec<f32> = bytes.iter().map(|&byte| byte.into()).collect();
+        for kernel in Kernel::available() {
+            let mut small = vec![MaybeUninit::new(9); count];
+            assert!(kernel.narrow_u8(&values, &mut small), "{} on {count}", kernel.name());
+            // SAFETY: all elements were written above.
+            assert!(small.iter().zip(&bytes).all(|(small, &byte)| unsafe { small.assume_init() } == byte));
+            for wrong in (0..count).rev().take(70) {
+                let value = std::mem::replace(&mut values[wrong], random.one_of(&NOT_SMALL));
+                assert!(!kernel.narrow_u8(&values, &mut small), "{} on {} at {wrong}", kernel.name(), values[wrong]);
+                values[wrong] = value;
+            }
+        }
+    }
+}
+
 fn checked_pairs(kernel: Kernel, indices: &[i32], values: &[f32], what: &str) {
     let is_small = |(&index, &value): (&i32, &f32)| {
         u16::try_from(index).is_ok() && (0..=255).any(|small: u8| f32::from(small).to_bits() == value.to_bits())
@@ -535,7 +558,7 @@ fn pairs_stand_for_the_same_bits_or_are_refused() {
                 let (mut indices, mut values) = (indices.clone(), values.clone());
                 match random.below(2) {
                     0 => indices[wrong] = random.one_of(&[-1, 65_536, i32::MAX, i32::MIN]),
-                    _ => values[wrong] = random.one_of(&[-0.0, -1.0, 0.5, 256.0, 8_388_609.0, f32::NAN, f32::INFINITY]),
+                    _ => values[wrong] = random.one_of(&NOT_SMALL),
                 }
                 checked_pairs(kernel, &indices, &values, "another number");
             }
