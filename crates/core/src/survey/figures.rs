@@ -1,6 +1,6 @@
 //! The figures of a stream: of no sequences, of a part, and of all parts.
 
-use super::hashes::{Index, Number};
+use super::hashes::{AnyForm, hash_of_indices, lowest_and_highest};
 use super::view::{Rows, View, in_any_form, view};
 use super::{BYTES_AT_ONCE, Figures, Range, Tried, Wanted};
 use crate::chunk::{Block, Chunk, Error};
@@ -161,9 +161,7 @@ impl<'a> Stream<'a> {
 
     fn forms(&self) -> Vec<Vec<i32>> {
         let indices = |(block, sample): (usize, usize)| -> Vec<i32> {
-            in_any_form!(&self.views[block], rows => {
-                rows.indices_of(sample..sample + 1).iter().map(|index| index.widened()).collect()
-            })
+            in_any_form!(&self.views[block], rows => rows.form(sample))
         };
         let mut places = self.places();
         let mut forms: Vec<Vec<i32>> = places.next().map(indices).into_iter().collect();
@@ -178,7 +176,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-impl<T: Number, I: Index> Rows<'_, T, I> {
+impl<T: AnyForm, I: Copy + Ord + Into<i32>> Rows<'_, T, I> {
     fn figures(
         &self,
         wanted: &Wanted,
@@ -189,29 +187,9 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
         buffer: &mut Vec<u8>,
     ) -> Figures {
         let mut found = Figures { num_samples: 0, num_values: 0, counts: Vec::new(), ..start.clone() };
-        let Span { start: mut sequence, end } = part.sequences;
-        let first = sequence;
-        while sequence < end {
-            // As many sequences as fit the cache, at least one.
-            let from = self.sequence_offsets[sequence] as usize;
-            let begin = self.range(from..from).start;
-            let mut next = sequence;
-            let mut values = begin..begin;
-            let mut samples = from..from;
-            while next < end && (next == sequence || size_of_val(&self.values[values.clone()]) < BYTES_AT_ONCE) {
-                let sample = self.sequence_offsets[next + 1] as usize;
-                let span = samples.end..sample;
-                let own = self.range(span.clone());
-                let seed = self.hash_of_sizes(span.clone(), hashes[next - first], buffer);
-                let seed = T::hash(&self.values[own], seed, buffer);
-                // The hash of the values seeds the hash of the indices, so equal values at other indices have another
-                // hash.
-                hashes[next - first] =
-                    if self.entries.is_none() { seed } else { I::hash(self.indices_of(span), seed, buffer) };
-                values.end = self.range(sample..sample).start;
-                samples.end = sample;
-                next += 1;
-            }
+        let (mut sequence, mut hashes) = (part.sequences.start, hashes.iter_mut());
+        while hashes.len() > 0 {
+            let (samples, values) = self.hash_some(&mut sequence, &mut hashes, buffer);
             found.num_samples += samples.len();
             found.num_values += values.len();
             let range = T::range(&self.values[values]);
@@ -235,9 +213,41 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
                 }
                 found.not_one_hot = Some(others);
             }
-            sequence = next;
         }
         found
+    }
+
+    /// Hash as many sequences as fit the cache, at least one, from `sequence` on. Returns their samples and values.
+    fn hash_some(
+        &self,
+        sequence: &mut usize,
+        hashes: &mut std::slice::IterMut<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> (Span<usize>, Span<usize>) {
+        let from = self.sequence_offsets[*sequence] as usize;
+        let begin = self.range(from..from).start;
+        let (mut samples, mut values) = (from..from, begin..begin);
+        for hash in hashes {
+            let end = self.sequence_offsets[*sequence + 1] as usize;
+            let span = samples.end..end;
+            let own = self.range(span.clone());
+            let seed = self.hash_of_sizes(span.clone(), *hash, buffer);
+            let seed = T::hash(&self.values[own], seed, buffer);
+            // The hash of the values seeds the hash of the indices, so equal values at other indices have another hash.
+            *hash = if self.entries.is_none() { seed } else { hash_of_indices(self.indices_of(span), seed, buffer) };
+            values.end = self.range(end..end).start;
+            samples.end = end;
+            *sequence += 1;
+            if size_of_val(&self.values[values.clone()]) >= BYTES_AT_ONCE {
+                break;
+            }
+        }
+        (samples, values)
+    }
+
+    /// The indices of a sample.
+    fn form(&self, sample: usize) -> Vec<i32> {
+        self.indices_of(sample..sample + 1).iter().map(|&index| index.into()).collect()
     }
 
     fn retain_constant(&self, samples: Span<usize>, found: &mut Figures) {
@@ -263,12 +273,13 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
 
     fn add_indices(&self, wanted: &Wanted, samples: Span<usize>, found: &mut Figures) {
         let indices = self.indices_of(samples);
-        let Some((first, last)) = I::range(indices) else { return };
+        let Some((first, last)) = lowest_and_highest(indices) else { return };
+        let (first, last): (i32, i32) = (first.into(), last.into());
         found.first = found.first.min(first);
         // If earlier samples had a higher index, no index below `last` is the second-highest, and the search is not
         // needed.
         let below = match last > wanted.beyond && last >= found.last {
-            true => indices.iter().map(|index| index.widened()).filter(|&index| index < last).fold(-1, i32::max),
+            true => indices.iter().map(|&index| index.into()).filter(|&index| index < last).fold(-1, i32::max),
             false => -1,
         };
         (found.last, found.second) = two_highest([found.last, found.second, last, below]);
@@ -277,7 +288,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
             if found.counts.len() <= last as usize {
                 found.counts.resize(last as usize + 1, 0);
             }
-            indices.iter().for_each(|index| found.counts[index.widened() as usize] += 1);
+            indices.iter().for_each(|&index| found.counts[index.into() as usize] += 1);
         }
     }
 }

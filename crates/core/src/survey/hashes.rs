@@ -13,34 +13,20 @@ const BITS_OF_A_NUMBER: usize = 16;
 pub(super) const FULL_WIDTH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Values in any form.
-pub(super) trait Number: Copy + Sync + PartialEq + From<u8> {
+pub(super) trait AnyForm: Copy + Sync + PartialEq + From<u8> {
     fn hash(values: &[Self], seed: u64, buffer: &mut Vec<u8>) -> u64;
     fn range(values: &[Self]) -> Range;
     fn wide(self) -> f64;
 }
 
-/// Indices in any form.
-pub(super) trait Index: Copy + Sync {
-    fn hash(indices: &[Self], seed: u64, buffer: &mut Vec<u8>) -> u64;
-    /// The lowest and the highest; `None` if there are none.
-    fn range(indices: &[Self]) -> Option<(i32, i32)>;
-    fn widened(self) -> i32;
-}
-
-impl Number for u8 {
+impl AnyForm for u8 {
     #[inline]
     fn hash(values: &[u8], seed: u64, _: &mut Vec<u8>) -> u64 {
         xxh3_64_with_seed(values, seed)
     }
 
     fn range(values: &[u8]) -> Range {
-        let (low, high) =
-            values.iter().fold((u8::MAX, u8::MIN), |(low, high), &value| (low.min(value), high.max(value)));
-        if values.is_empty() {
-            Range::NOTHING
-        } else {
-            Range { lowest: low.into(), highest: high.into(), is_finite: true }
-        }
+        range_of(values)
     }
 
     #[inline]
@@ -72,7 +58,7 @@ const NUM_LANES: usize = 16;
 
 macro_rules! float {
     ($float:ty) => {
-        impl Number for $float {
+        impl AnyForm for $float {
             fn hash(values: &[$float], seed: u64, buffer: &mut Vec<u8>) -> u64 {
                 // The first value spares most measurements the conversion. A cast saturates and makes 0 of NaN, so the
                 // cast of such a value differs from it.
@@ -120,7 +106,7 @@ float!(f64);
 
 macro_rules! whole_number {
     ($whole:ty) => {
-        impl Number for $whole {
+        impl AnyForm for $whole {
             fn hash(values: &[$whole], seed: u64, buffer: &mut Vec<u8>) -> u64 {
                 if values.iter().all(|&value| u8::try_from(value).is_ok()) {
                     buffer.clear();
@@ -131,10 +117,7 @@ macro_rules! whole_number {
             }
 
             fn range(values: &[$whole]) -> Range {
-                let Some((&first, rest)) = values.split_first() else { return Range::NOTHING };
-                let range = |(low, high): ($whole, $whole), &value: &$whole| (low.min(value), high.max(value));
-                let (low, high) = rest.iter().fold((first, first), range);
-                Range { lowest: low as f64, highest: high as f64, is_finite: true }
+                range_of(values)
             }
 
             #[inline]
@@ -147,44 +130,31 @@ macro_rules! whole_number {
 whole_number!(i32);
 whole_number!(i64);
 
-impl Index for i32 {
-    fn hash(indices: &[i32], seed: u64, buffer: &mut Vec<u8>) -> u64 {
-        // These are the indices that `Small` keeps in two bytes, so both forms have the same hash.
-        let are_small = indices.iter().all(|&index| u16::try_from(index).is_ok());
-        if are_small {
-            return hash_of(indices, seed, buffer, |index| (index as u16).to_le_bytes());
-        }
-        // Another seed, because in this form the same bytes are other indices.
-        hash_of(indices, !seed, buffer, i32::to_le_bytes)
-    }
-
-    fn range(indices: &[i32]) -> Option<(i32, i32)> {
-        let range = |(low, high): (i32, i32), &index: &i32| (low.min(index), high.max(index));
-        (!indices.is_empty()).then(|| indices.iter().fold((i32::MAX, i32::MIN), range))
-    }
-
-    #[inline]
-    fn widened(self) -> i32 {
-        self
-    }
+/// The range of whole numbers.
+fn range_of<T: AnyForm + Ord>(values: &[T]) -> Range {
+    lowest_and_highest(values).map_or(Range::NOTHING, |(low, high)| Range {
+        lowest: low.wide(),
+        highest: high.wide(),
+        is_finite: true,
+    })
 }
 
-impl Index for u16 {
-    #[inline]
-    fn hash(indices: &[u16], seed: u64, buffer: &mut Vec<u8>) -> u64 {
-        hash_of(indices, seed, buffer, u16::to_le_bytes)
-    }
+/// `None` without numbers.
+pub(super) fn lowest_and_highest<T: Copy + Ord>(numbers: &[T]) -> Option<(T, T)> {
+    let (&first, rest) = numbers.split_first()?;
+    Some(rest.iter().fold((first, first), |(low, high), &number| (low.min(number), high.max(number))))
+}
 
-    fn range(indices: &[u16]) -> Option<(i32, i32)> {
-        let range = |(low, high): (u16, u16), &index: &u16| (low.min(index), high.max(index));
-        let (low, high) = indices.iter().fold((u16::MAX, u16::MIN), range);
-        (!indices.is_empty()).then_some((low.into(), high.into()))
+/// The hash of indices in any form.
+#[inline]
+pub(super) fn hash_of_indices<I: Copy + Into<i32>>(indices: &[I], seed: u64, buffer: &mut Vec<u8>) -> u64 {
+    // These are the indices that `Small` keeps in two bytes, so both forms have the same hash.
+    let are_small = indices.iter().all(|&index| u16::try_from(index.into()).is_ok());
+    if are_small {
+        return hash_of(indices, seed, buffer, |index| (index.into() as u16).to_le_bytes());
     }
-
-    #[inline]
-    fn widened(self) -> i32 {
-        self.into()
-    }
+    // Another seed, because in this form the same bytes are other indices.
+    hash_of(indices, !seed, buffer, |index| index.into().to_le_bytes())
 }
 
 /// The hash of each of some sequences of numbers, whose bytes are `bytes`, on all threads of the current pool.

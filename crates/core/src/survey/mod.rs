@@ -109,7 +109,7 @@ const BYTES_AT_ONCE: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
-    use super::hashes::{FULL_WIDTH, Number};
+    use super::hashes::{AnyForm, FULL_WIDTH};
     use super::*;
     use crate::chunk::{Block, Chunk, Column, Samples, Values};
 

@@ -1,6 +1,6 @@
 //! The samples of a column in the form in which the parser left them.
 
-use super::hashes::{Index, Number, hash_of};
+use super::hashes::{AnyForm, hash_of};
 use crate::chunk::{Column, Samples, Values};
 use std::borrow::Cow;
 use std::ops::Range as Span;
@@ -74,7 +74,7 @@ pub(super) fn view(column: &Column) -> Option<View<'_>> {
     }
 }
 
-impl<T: Number, I: Index> Rows<'_, T, I> {
+impl<T: AnyForm, I: Clone> Rows<'_, T, I> {
     pub(super) fn num_samples(&self) -> usize {
         self.sequence_offsets.last().map_or(0, |&end| end as usize)
     }
