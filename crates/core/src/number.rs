@@ -5,8 +5,7 @@
 //! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
 
 use crate::memory;
-use cntkio_memory::copy::Number;
-use cntkio_memory::small::Widens;
+use cntkio_memory::small::Number;
 use cntkio_simd::Kernel;
 use memchr::{memchr, memchr2};
 
@@ -89,7 +88,7 @@ fn digits(bytes: &[u8], mut at: usize, mut push: impl FnMut(u8)) -> usize {
 }
 
 /// A precision: `f32` or `f64`.
-pub trait Element: Number + Widens<Small = u8> + Default + From<f32> + PartialEq + std::fmt::Debug + 'static {
+pub trait Element: Number<Small = u8> + Default + From<f32> + PartialEq + std::fmt::Debug + 'static {
     /// True if this is double precision.
     const IS_DOUBLE: bool;
 

@@ -5,8 +5,9 @@
 //! Several threads copy, and prefetch what they copy next, because the pieces are usually in no cache.
 
 use crate::huge_pages::advise_for;
-use crate::requests::{extend, reserve};
-use crate::small::Widens;
+use crate::requests::reserve;
+use crate::small::Number;
+use crate::small::private::Sealed;
 use cntkio_simd::{Kernel, Pair, prefetch};
 use std::mem::MaybeUninit;
 
@@ -30,14 +31,14 @@ pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, pieces: &[&[T]]) {
 
 /// Numbers in full width, or all in their small form.
 #[derive(Debug, Clone, Copy)]
-pub enum AnyWidth<'a, T: Widens> {
+pub enum AnyWidth<'a, T: Number> {
     /// In full width.
     Wide(&'a [T]),
     /// In their small form.
     Small(&'a [T::Small]),
 }
 
-impl<T: Widens> AnyWidth<'_, T> {
+impl<T: Number> AnyWidth<'_, T> {
     /// Number of numbers.
     #[inline]
     #[allow(clippy::len_without_is_empty)]
@@ -76,7 +77,7 @@ impl<T: Widens> AnyWidth<'_, T> {
 /// append_any_width(&mut out, &[AnyWidth::Small(&[2, 255]), AnyWidth::Wide(&[-0.5])]);
 /// assert_eq!(out, [1.0, 2.0, 255.0, -0.5]);
 /// ```
-pub fn append_any_width<T: Widens>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) {
+pub fn append_any_width<T: Number>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) {
     append_pieces(out, pieces);
 }
 
@@ -144,7 +145,7 @@ impl<T: Copy> AnyEntries<'_, T> {
 /// assert_eq!(indices, [7, 513, 4, 5, -6]);
 /// assert_eq!(values, [0.5, 3.0, 1.0, 1.0, -1.0]);
 /// ```
-pub fn append_entries<T: Widens>(indices: &mut Vec<i32>, values: &mut Vec<T>, pieces: &[AnyEntries<T>]) {
+pub fn append_entries<T: Number>(indices: &mut Vec<i32>, values: &mut Vec<T>, pieces: &[AnyEntries<T>]) {
     let total = pieces.iter().map(|piece| piece.len()).sum();
     reserve(indices, total);
     reserve(values, total);
@@ -261,7 +262,7 @@ impl<T: Copy + Send + Sync> Piece<&mut [MaybeUninit<T>]> for &[T] {
     }
 }
 
-impl<T: Widens> Piece<&mut [MaybeUninit<T>]> for AnyWidth<'_, T> {
+impl<T: Number> Piece<&mut [MaybeUninit<T>]> for AnyWidth<'_, T> {
     #[inline]
     fn size(self) -> usize {
         self.len()
@@ -294,7 +295,7 @@ impl<T: Widens> Piece<&mut [MaybeUninit<T>]> for AnyWidth<'_, T> {
     }
 }
 
-impl<T: Widens> Piece<(&mut [MaybeUninit<i32>], &mut [MaybeUninit<T>])> for AnyEntries<'_, T> {
+impl<T: Number> Piece<(&mut [MaybeUninit<i32>], &mut [MaybeUninit<T>])> for AnyEntries<'_, T> {
     #[inline]
     fn size(self) -> usize {
         self.len()
@@ -366,12 +367,6 @@ fn append_with<T: Send, P: for<'a> Piece<&'a mut [MaybeUninit<T>]>>(kernel: Kern
     unsafe { out.set_len(out.len() + total) };
 }
 
-/// Types of numbers in files, with the lowest byte first.
-pub trait Number: Copy + Send + Sync + private::Sealed {
-    /// Append the numbers of one short piece; [`append_stored`] is for many or long pieces.
-    fn append_le(out: &mut Vec<Self>, bytes: &[u8]);
-}
-
 /// Zeros. Their pages take no memory before other numbers are written; `None` if the system refuses the size.
 ///
 /// ```
@@ -380,7 +375,7 @@ pub trait Number: Copy + Send + Sync + private::Sealed {
 /// assert_eq!(zeros::<f32>(3), Some(vec![0.0; 3]));
 /// assert_eq!(zeros::<f64>(1 << 60), None);
 /// ```
-pub fn zeros<T: Number>(count: usize) -> Option<Vec<T>> {
+pub fn zeros<T: Sealed>(count: usize) -> Option<Vec<T>> {
     let layout = std::alloc::Layout::array::<T>(count).ok()?;
     // `alloc_zeroed` must not be called with a size of 0.
     if layout.size() == 0 {
@@ -391,26 +386,6 @@ pub fn zeros<T: Number>(count: usize) -> Option<Vec<T>> {
     // SAFETY: the global allocator gave the memory for `count` numbers, and zero bytes are a number.
     (!memory.is_null()).then(|| unsafe { Vec::from_raw_parts(memory.cast(), count, count) })
 }
-
-mod private {
-    /// Implemented only by the types of this module: `unsafe` code relies on any bytes being a valid value.
-    pub trait Sealed {}
-}
-
-macro_rules! numbers {
-    ($($number:ty, $size:literal;)*) => {$(
-        impl private::Sealed for $number {}
-        impl Number for $number {
-            #[inline]
-            fn append_le(out: &mut Vec<$number>, bytes: &[u8]) {
-                let number = |bytes: &[u8]| <$number>::from_le_bytes(bytes.try_into().expect("as many bytes"));
-                extend(out, bytes.chunks_exact($size).map(number));
-            }
-        }
-    )*};
-}
-
-numbers! { u8, 1; f32, 4; f64, 8; i32, 4; i64, 8; }
 
 /// Append the numbers in pieces of a file's bytes; no piece may end inside a number. See [`append`].
 ///

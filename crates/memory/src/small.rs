@@ -1,22 +1,25 @@
-//! Conversion of numbers to a small form and back.
+//! Numbers: conversion to a small form and back, and the bytes of files.
 
-use crate::requests::reserve;
+use crate::requests::{extend, reserve};
 use cntkio_simd::{Kernel, Pair};
 use std::mem::MaybeUninit;
 
-/// Numbers that can be kept in fewer bytes while they are small.
+/// Types of numbers, which can be kept in fewer bytes while they are small.
 ///
-/// Only this module implements the trait: `unsafe` code relies on [`widen`](Widens::widen) writing every element.
-pub trait Widens: Copy + Send + Sync + From<u8> + private::Sealed {
+/// Only this module implements the trait: `unsafe` code relies on [`widen`](Number::widen) writing every element.
+pub trait Number: Copy + Send + Sync + From<u8> + private::Sealed {
     /// The small form of such a number.
     type Small: Copy + Send + Sync;
+    /// Append the numbers of one short piece of a file, with the lowest byte first;
+    /// [`append_stored`](crate::copy::append_stored) is for many or long pieces.
+    fn append_le(out: &mut Vec<Self>, bytes: &[u8]);
     /// The number that a small form stands for.
     fn widened(small: Self::Small) -> Self;
     /// Append the small forms of the numbers and return true, if each has a small form that stands for the same bits;
     /// otherwise append nothing and return false.
     ///
     /// ```
-    /// use cntkio_memory::small::Widens;
+    /// use cntkio_memory::small::Number;
     ///
     /// let mut out = vec![];
     /// assert!(f32::narrow(&[0.0, 255.0], &mut out));
@@ -56,15 +59,23 @@ pub trait Widens: Copy + Send + Sync + From<u8> + private::Sealed {
     }
 }
 
-mod private {
+pub(crate) mod private {
+    /// Implemented only by types of which any bytes are a valid value: `unsafe` code relies on that.
     pub trait Sealed {}
 }
 
-macro_rules! widens {
+impl private::Sealed for u8 {}
+
+macro_rules! numbers {
     ($($number:ty, $small:ty, $narrow:expr, $widen:expr $(, $pairs:item)*;)*) => {$(
         impl private::Sealed for $number {}
-        impl Widens for $number {
+        impl Number for $number {
             type Small = $small;
+
+            #[inline]
+            fn append_le(out: &mut Vec<$number>, bytes: &[u8]) {
+                extend(out, bytes.as_chunks().0.iter().map(|&bytes| <$number>::from_le_bytes(bytes)));
+            }
 
             #[inline]
             fn widened(small: $small) -> $number {
@@ -152,7 +163,7 @@ const NUMBERS_NARROWED_AT_ONCE: usize = 1 << 10;
 
 // A float64 from 2^52 on has a unit of 1, so adding 2^52 to a small whole number puts that number into the lowest bits.
 // The comparison of bits then rejects fractions, large numbers and -0.
-widens! {
+numbers! {
     f32, u8, |values, small| Kernel::selected().narrow_u8(values, small), Kernel::widen_u8,
         fn narrow_pairs(indices: &[i32], values: &[f32], out: &mut Vec<Pair>) -> bool {
             append_pairs(indices, values, out, |values, _| Some(values))

@@ -8,7 +8,6 @@
 use super::ragged::Form;
 use super::values::{NumberType, Value};
 use crate::memory;
-use cntkio_memory::small::Widens;
 
 /// Dense samples whose values are whole numbers from 0 to 65,535.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +22,7 @@ pub struct Narrow {
 
 impl Narrow {
     /// Make samples narrow; `None` if one of their numbers does not fit.
-    pub fn of<T: Value + Widens<Small = u16>>(dim: usize, values: &[T]) -> Option<Narrow> {
+    pub fn of<T: Value<Small = u16>>(dim: usize, values: &[T]) -> Option<Narrow> {
         let mut narrow = memory::with_room(values.len());
         // `narrow` stops after the first block that does not fit, so a failed attempt takes little time.
         T::narrow(values, &mut narrow).then_some(Narrow { dim, becomes_long: size_of::<T>() == 8, values: narrow })

@@ -12,7 +12,7 @@ use super::small::{Numbers, Small};
 use super::values::{NumberType, Value, Values};
 use crate::memory;
 use cntkio_memory::copy::{AnyEntries, AnyWidth, append_any_width, append_entries};
-use cntkio_memory::small::Widens;
+use cntkio_memory::small::Number;
 use cntkio_simd::prefetch;
 use std::ops::Range;
 
@@ -287,7 +287,7 @@ impl<T: Value> Gather for Sparse<'_, T> {
 }
 
 /// Append pieces; an error if the system has too little memory.
-fn append_all<T: Widens>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) -> Result<(), Error> {
+fn append_all<T: Number>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) -> Result<(), Error> {
     try_reserve(out, pieces.iter().map(|piece| piece.len()).sum())?;
     append_any_width(out, pieces);
     Ok(())

@@ -10,7 +10,7 @@
 use super::ragged::Form;
 use super::values::{NumberType, Values, expect, in_either_precision};
 use crate::memory;
-use cntkio_memory::small::Widens;
+use cntkio_memory::small::Number;
 use cntkio_simd::Pair;
 use std::borrow::Cow;
 
@@ -73,7 +73,7 @@ impl Numbers {
     }
 
     /// Append entries if all are small; otherwise append nothing.
-    fn append<T: Widens<Small = u8> + PartialEq>(&mut self, indices: &[i32], values: &[T]) -> bool {
+    fn append<T: Number<Small = u8> + PartialEq>(&mut self, indices: &[i32], values: &[T]) -> bool {
         if self.len() == 0 && !self.begin(values) {
             return false;
         }
@@ -94,7 +94,7 @@ impl Numbers {
     }
 
     /// Choose the form for the first entries; false if the first value is not small.
-    fn begin<T: Widens<Small = u8> + PartialEq>(&mut self, values: &[T]) -> bool {
+    fn begin<T: Number<Small = u8> + PartialEq>(&mut self, values: &[T]) -> bool {
         let Some(&first) = values.first() else {
             // Without entries, the memory of other numbers must not tell the form.
             *self = Numbers::Pairs(Vec::new());
@@ -156,7 +156,7 @@ impl Small {
         }
     }
 
-    fn append_floats<T: Widens<Small = u8> + PartialEq>(&mut self, values: &[T], entries: Option<WideEntries>) -> bool {
+    fn append_floats<T: Number<Small = u8> + PartialEq>(&mut self, values: &[T], entries: Option<WideEntries>) -> bool {
         let Some((sample_offsets, indices)) = entries else {
             return if let Numbers::Dense(own) = &mut self.numbers { T::narrow(values, own) } else { false };
         };
@@ -286,7 +286,7 @@ fn are_all<T: PartialEq + Copy>(numbers: &[T], wanted: T) -> bool {
 }
 
 /// Put widened numbers before others.
-fn prepend<T: Widens>(small: &[T::Small], wide: &mut Vec<T>) {
+fn prepend<T: Number>(small: &[T::Small], wide: &mut Vec<T>) {
     let mut all = Vec::new();
     memory::reserve(&mut all, small.len() + wide.len());
     all.extend(small.iter().map(|&small| T::widened(small)));

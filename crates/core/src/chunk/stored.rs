@@ -14,7 +14,8 @@ use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntri
 use super::values::{NumberType, Values, in_either_precision, reserve};
 use crate::memory;
 use crate::number::Element;
-use cntkio_memory::copy::{Number, append_stored};
+use cntkio_memory::copy::append_stored;
+use cntkio_memory::small::Number;
 use cntkio_simd::{prefetch, prefetch_first};
 
 /// Bytes of a sparse sequence that are prefetched.

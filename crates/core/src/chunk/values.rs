@@ -2,9 +2,9 @@
 
 use crate::memory;
 use crate::number::Element;
-use cntkio_memory::copy::{AnyWidth, Number};
+use cntkio_memory::copy::AnyWidth;
 use cntkio_memory::huge_pages::{advise_for, advise_huge_pages};
-use cntkio_memory::small::Widens;
+use cntkio_memory::small::Number;
 use std::ops::Range;
 
 /// A type of values. CNTK's formats have floats; tables, svmlight texts and Python also have whole numbers.
@@ -158,7 +158,7 @@ impl Values {
 }
 
 /// A type of [`Values`].
-pub trait Value: Number + Widens + Default + PartialEq + std::fmt::Debug + 'static {
+pub trait Value: Number + Default + PartialEq + std::fmt::Debug + 'static {
     /// 1.
     const ONE: Self;
     /// The values, if they are of this type.

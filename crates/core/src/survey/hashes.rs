@@ -2,7 +2,7 @@
 
 use super::{BYTES_AT_ONCE, Range};
 use crate::memory;
-use cntkio_memory::small::Widens;
+use cntkio_memory::small::Number;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
