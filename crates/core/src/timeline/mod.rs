@@ -80,6 +80,28 @@ impl Table<'_> {
     }
 }
 
+/// The sequences that are left until the next pause of a long loop.
+struct UntilPause(u32);
+
+impl UntilPause {
+    fn new() -> UntilPause {
+        UntilPause(SEQUENCES_BETWEEN_PAUSES)
+    }
+
+    /// Count some sequences, and pause if it is time.
+    #[inline]
+    fn count(&mut self, num_sequences: u32, pause: &mut Pause) -> Result<(), Stopped> {
+        self.0 = self.0.saturating_sub(num_sequences);
+        if self.0 == 0 {
+            *self = UntilPause::new();
+            if !pause() {
+                return Err(Stopped);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A share of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {

@@ -5,7 +5,7 @@
 
 use super::generator::{MersenneTwister, Remainder};
 use super::keyed::{Permutation, SweepKey};
-use super::{Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use super::{Pause, Stopped, Table, UntilPause};
 use crate::memory;
 use crate::owners::Owners;
 
@@ -202,7 +202,7 @@ impl SweepPlan {
         let (first, order) = self.permutation(rank).expect("a keyed order has a permutation of each window");
         let mut index = self.starts[self.windows[rank as usize].to as usize];
         let mut sequences = [0; FOUND_AT_ONCE as usize];
-        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let mut until_pause = UntilPause::new();
         while index > first {
             let sequences = &mut sequences[..(index - first).min(FOUND_AT_ONCE) as usize];
             for (back, sequence) in (1..).zip(&mut *sequences) {
@@ -218,13 +218,7 @@ impl SweepPlan {
                 }
                 (index, passed) = (index - 1, before);
             }
-            until_pause = until_pause.saturating_sub(FOUND_AT_ONCE);
-            if until_pause == 0 {
-                until_pause = SEQUENCES_BETWEEN_PAUSES;
-                if !pause() {
-                    return Err(Stopped);
-                }
-            }
+            until_pause.count(FOUND_AT_ONCE, pause)?;
         }
         Ok((index, passed))
     }

@@ -24,7 +24,7 @@ use super::generator::Remainder;
 use super::plan::{Randomization, Span, SweepPlan};
 use super::schedule::Schedules;
 use super::shuffle::{Located, SweepOrder};
-use super::{MOST_READS_PASSED, Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use super::{MOST_READS_PASSED, Partition, Pause, Stopped, Table, UntilPause};
 use crate::lengths::Lengths;
 use crate::memory;
 use std::sync::Arc;
@@ -60,6 +60,20 @@ impl Request {
     /// The longest sequence that is delivered.
     fn longest(&self) -> u32 {
         self.limits.map_or(u32::MAX, |limits| limits.longest)
+    }
+
+    /// True if the partition has a part of minibatches of all partitions.
+    fn has_part(&self) -> bool {
+        self.is_global && self.partition.count > 1
+    }
+
+    /// The read of a pool.
+    fn of_pool(self, pool: &Pool) -> Request {
+        // The sequences of all partitions decide where the pool and its minibatches end.
+        let partition = if self.has_part() { Partition { index: 0, count: 1 } } else { self.partition };
+        let limits = Some(Limits::only_longest(self.longest()));
+        let (share, counts_sequences) = (pool.size, pool.counts_sequences);
+        Request { partition, share, passed: u64::MAX, counts_sequences, limits, ..self }
     }
 }
 
@@ -406,7 +420,7 @@ impl Reader {
             cursor = Cursor { batch: 0, ..self.cursor };
         }
         let mut passed = cursor.position - start;
-        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let mut until_pause = UntilPause::new();
         let is_of_single_samples = self.is_of_single_samples();
         let order = self.order(table, randomization, sweep);
         let mut walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
@@ -596,21 +610,11 @@ impl Reader {
     ) -> Result<OpenPool, Stopped> {
         let own_begin = self.cursor;
         let limits = request.limits.unwrap_or(Limits::only_longest(u32::MAX));
-        // The sequences of all partitions decide where the pool and its minibatches end.
-        let is_part = request.is_global && request.partition.count > 1;
-        let of_pool = Request {
-            partition: if is_part { Partition { index: 0, count: 1 } } else { request.partition },
-            share: pool.size,
-            passed: u64::MAX,
-            counts_sequences: pool.counts_sequences,
-            limits: Some(Limits::only_longest(limits.longest)),
-            ..request
-        };
         let (number, num_before, num_left_twice, mut sequences) = former.map_or((0, 0, 0, Vec::new()), |former| {
             (former.number + 1, former.num_batches(), former.num_left_twice, former.left)
         });
         let num_carried = sequences.len();
-        let outcome = self.read(table, of_pool, &mut sequences, pause)?;
+        let outcome = self.read(table, request.of_pool(pool), &mut sequences, pause)?;
         let end = self.cursor;
         let sweep = own_begin.position / self.num_samples();
         // A cursor at the end of a sweep still has that sweep's index.
@@ -628,27 +632,20 @@ impl Reader {
         delivered.iter_mut().zip(rows).for_each(|(delivered, row)| delivered.load = row);
         sequences.truncate(num_carried);
         // The deal comes after the cut, so that the ranks cut the same minibatches.
-        if let Some(randomization) = self.randomization.filter(|_| is_part) {
+        if let Some(randomization) = self.randomization.filter(|_| request.has_part()) {
             let plan = self.plan(table, randomization, sweep);
             let mut is_own = vec![false; plan.chunks.len()];
             for (rank, &chunk) in (0u64..).zip(&plan.chunks) {
                 // As in CNTK's randomized partitions, the rank of a chunk in the sweep decides who owns it.
                 is_own[chunk as usize] = rank % request.partition.count == request.partition.index;
             }
-            let (mut num_own, mut own_before) = (0, Vec::new());
-            for delivered in &delivered {
-                memory::push(&mut own_before, num_own);
-                num_own += usize::from(is_own[delivered.chunk as usize]);
-            }
-            memory::push(&mut own_before, num_own);
-            bounds.iter_mut().for_each(|bound| *bound = own_before[*bound]);
-            delivered.retain(|delivered| is_own[delivered.chunk as usize]);
+            keep_own(&is_own, &mut delivered, &mut bounds);
             sequences.retain(|carried| is_own[carried.chunk as usize]);
         }
         let mut carried_chunks: Vec<u32> = memory::collected(sequences.iter().map(|carried| carried.chunk));
         carried_chunks.sort_unstable();
         carried_chunks.dedup();
-        let (request, pool) = (request, pool.clone());
+        let pool = pool.clone();
         Ok(OpenPool {
             begin,
             own_begin,
@@ -737,11 +734,7 @@ impl Reader {
         // A read is complete if its last sequence begins before the end of the data.
         let most_sequences = u128::from(((self.end - position).div_ceil(length)).min((until - position) / length));
         // The number of sequences is not linear in the number of reads, so a bisection inverts it.
-        let (mut num_reads, mut too_many) = (0, most.saturating_add(1));
-        while too_many - num_reads > 1 {
-            let middle = num_reads + (too_many - num_reads) / 2;
-            *(if passed(middle) <= most_sequences { &mut num_reads } else { &mut too_many }) = middle;
-        }
+        let num_reads = largest(most, |num_reads| passed(num_reads) <= most_sequences);
         if num_reads == 0 {
             return 0;
         }
@@ -771,20 +764,20 @@ impl Reader {
         out: &mut Vec<Delivered>,
         pause: &mut Pause,
     ) -> Result<Outcome, Stopped> {
-        let samples = self.num_samples();
         if cursor.position >= self.end {
-            // As in CNTK, a read after the end of the data has the flag if a sweep ends there.
-            let end_of_sweep = cursor.position >= samples && cursor.position.is_multiple_of(samples);
-            return Ok(Outcome { end_of_sweep, ended: true, is_empty: true });
+            return Ok(Outcome { end_of_sweep: self.ends_sweep(cursor.position), ended: true, is_empty: true });
         }
-        let partition = request.partition;
+        let (partition, samples) = (request.partition, self.num_samples());
         let first_sweep = cursor.position / samples;
         let (mut taken, mut passed) = (0, 0);
         let (mut nothing_yet, before, begin_sweep) = (true, out.len(), cursor.sweep);
         let mut turn = cursor.count % partition.count;
-        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let mut until_pause = UntilPause::new();
         let (mut tally, longest) = (request.limits.map(Tally::new), request.longest());
         let left_out = self.left_out.as_deref();
+        // All sequences that would be this partition's may be left out.
+        let is_futile =
+            |nothing_yet: bool, sweep: u64| left_out.is_some() && nothing_yet && sweep - begin_sweep > partition.count;
         // Without limits, a full minibatch ends at once: foreign sequences after it remain for the next read, as in
         // CNTK. Sequences that are left out are passed, so that the data do not end with a read of nothing else.
         while tally.is_some() || left_out.is_some() || (taken < request.share && passed < request.passed) {
@@ -813,40 +806,45 @@ impl Reader {
                 tally.iter_mut().for_each(|tally| tally.take(samples, samples));
             }
             passed += counted;
-            // In file order the data may end at any position of 64 bits, so the sum may exceed them.
-            cursor.position = cursor.position.saturating_add(length);
-            cursor.count += 1;
             // A remainder for each sequence would take a division.
             turn = if turn + 1 == partition.count { 0 } else { turn + 1 };
-            cursor.index += 1;
-            if cursor.index as usize == table.start(cursor.rank as usize + 1) {
-                cursor.rank += 1;
-                if cursor.index == self.num_sequences {
-                    (cursor.index, cursor.rank) = (0, 0);
-                    cursor.sweep += 1;
-                    // All sequences that would be this partition's may be left out.
-                    let is_futile = left_out.is_some() && nothing_yet && cursor.sweep - begin_sweep > partition.count;
-                    if !request.crosses_sweeps || is_futile {
-                        break;
-                    }
-                }
+            let is_at_end = self.step(table, cursor, length);
+            if is_at_end && (!request.crosses_sweeps || is_futile(nothing_yet, cursor.sweep)) {
+                break;
             }
-            until_pause -= 1;
-            if until_pause == 0 {
-                until_pause = SEQUENCES_BETWEEN_PAUSES;
-                if !pause() {
-                    return Err(Stopped);
-                }
-            }
+            until_pause.count(1, pause)?;
         }
-        let is_futile = left_out.is_some() && nothing_yet && cursor.sweep - begin_sweep > partition.count;
         let end_of_sweep = first_sweep != cursor.position / samples;
-        let ended = cursor.position >= self.end || is_futile;
+        let ended = cursor.position >= self.end || is_futile(nothing_yet, cursor.sweep);
         if (end_of_sweep || ended) && tally.is_some_and(|tally| !tally.is_delivered_last()) {
             out.truncate(before);
             nothing_yet = true;
         }
         Ok(Outcome { end_of_sweep, ended, is_empty: nothing_yet })
+    }
+
+    /// Move a cursor over a sequence in file order. Returns true at the end of a sweep.
+    #[inline]
+    fn step(&self, table: Table, cursor: &mut Cursor, length: u64) -> bool {
+        // In file order the data may end at any position of 64 bits, so the sum may exceed them.
+        cursor.position = cursor.position.saturating_add(length);
+        cursor.count += 1;
+        cursor.index += 1;
+        if cursor.index as usize != table.start(cursor.rank as usize + 1) {
+            return false;
+        }
+        cursor.rank += 1;
+        let is_at_end = cursor.index == self.num_sequences;
+        if is_at_end {
+            (cursor.index, cursor.rank) = (0, 0);
+            cursor.sweep += 1;
+        }
+        is_at_end
+    }
+
+    /// True if a sweep ends at a position. As in CNTK, a read after the end of the data has the flag then.
+    fn ends_sweep(&self, position: u64) -> bool {
+        position > 0 && position.is_multiple_of(self.num_samples())
     }
 
     fn read_randomized(
@@ -864,13 +862,13 @@ impl Reader {
         let mut nothing_yet = true;
         let (end, previous, mut has_jumped) = (self.end, self.previous, std::mem::take(&mut self.has_jumped));
         let is_of_single_samples = self.is_of_single_samples();
-        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let mut until_pause = UntilPause::new();
         let mut is_first_sweep = true;
         let left_out = self.left_out.clone();
         loop {
             if cursor.position >= end {
                 outcome.ended = true;
-                outcome.end_of_sweep |= cursor.position >= samples && cursor.position.is_multiple_of(samples);
+                outcome.end_of_sweep |= self.ends_sweep(cursor.position);
                 break;
             }
             let sweep = cursor.position / samples;
@@ -878,7 +876,7 @@ impl Reader {
             if sweep != cursor.sweep {
                 *cursor = Cursor { sweep, index: 0, rank: 0, ..*cursor };
                 // Starting a sweep takes as long as reading many sequences, because two generators are seeded.
-                until_pause = until_pause.saturating_sub(1000).max(1);
+                until_pause.0 = until_pause.0.saturating_sub(1000).max(1);
             }
             let order = self.order(table, randomization, sweep);
             if std::mem::take(&mut has_jumped) {
@@ -1058,6 +1056,28 @@ impl Reader {
     }
 }
 
+/// The largest number up to `most` that fits, if all smaller numbers fit, too; 0 fits in any case.
+fn largest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut fitting, mut too_many) = (0, most.saturating_add(1));
+    while too_many - fitting > 1 {
+        let middle = fitting + (too_many - fitting) / 2;
+        *(if fits(middle) { &mut fitting } else { &mut too_many }) = middle;
+    }
+    fitting
+}
+
+/// Keep the sequences of own chunks. `bounds`: the first sequence of each minibatch and, last, their number.
+fn keep_own(is_own: &[bool], delivered: &mut Vec<Delivered>, bounds: &mut [usize]) {
+    let (mut num_own, mut own_before) = (0, Vec::new());
+    for delivered in &*delivered {
+        memory::push(&mut own_before, num_own);
+        num_own += usize::from(is_own[delivered.chunk as usize]);
+    }
+    memory::push(&mut own_before, num_own);
+    bounds.iter_mut().for_each(|bound| *bound = own_before[*bound]);
+    delivered.retain(|delivered| is_own[delivered.chunk as usize]);
+}
+
 /// Look-up of the sequences from a cursor on, in randomized order.
 struct Walk<'a, 'b, 'c> {
     order: &'a mut SweepOrder,
@@ -1065,7 +1085,7 @@ struct Walk<'a, 'b, 'c> {
     /// True if all lengths are 1. Then no length is looked up, which would wait for memory.
     is_of_single_samples: bool,
     pause: &'b mut Pause<'c>,
-    until_pause: &'b mut u32,
+    until_pause: &'b mut UntilPause,
 }
 
 impl Walk<'_, '_, '_> {
@@ -1079,13 +1099,7 @@ impl Walk<'_, '_, '_> {
             num_located =
                 self.order.locate(self.table, self.is_of_single_samples, cursor.rank, cursor.index, self.pause)?;
             // The shuffle pauses by itself. This pause is for long reads of an order that is known already.
-            *self.until_pause = self.until_pause.saturating_sub(num_located as u32);
-            if *self.until_pause == 0 {
-                *self.until_pause = SEQUENCES_BETWEEN_PAUSES;
-                if !(self.pause)() {
-                    return Err(Stopped);
-                }
-            }
+            self.until_pause.count(num_located as u32, self.pause)?;
         }
         cursor.rank = self.order.rank_of_located;
         Ok((self.order.located_from(cursor.index), &self.order.plan))

@@ -184,61 +184,12 @@ impl SweepOrder {
             }
             let window = plan.windows[rank];
             let window = Span { from: plan.starts[window.from as usize], to: plan.starts[window.to as usize] };
-            let known = self.base + self.homes.len() as u32;
-            if known < window.to {
-                let more = (window.to - known) as usize;
-                // The first window is reserved exactly, so that a window over all the data takes no more memory.
-                if !self.homes.is_empty() {
-                    memory::reserve(&mut self.homes, more);
-                } else if self.homes.try_reserve_exact(more).is_err() {
-                    memory::reserve(&mut self.homes, more); // reports the failure
-                }
-                // Draws go to any place of the window, and the addresses of small pages would be looked up in memory.
-                advise_for(&mut self.homes, more);
-                self.homes.extend(known..window.to);
-            }
-            // All positions of a rank draw from one window, so the division for its remainder is done once.
-            let remainder = Remainder::new(u64::from(window.to - window.from));
+            self.reach_end_of(window);
             let step_end = end.min(self.shuffled.saturating_add(SEQUENCES_BETWEEN_PAUSES));
-            let homes = &mut self.homes[..];
-            let base = self.base;
             if plan.is_one_window {
-                // Every position may take every sequence, so no draw is rejected.
-                // Draws do not depend on the order so far. So a step first draws and prefetches, and then exchanges.
-                let mut others = [0; DRAWN_AT_ONCE];
-                for first in (self.shuffled..step_end).step_by(DRAWN_AT_ONCE) {
-                    let here = (first - base) as usize..(step_end - base) as usize;
-                    let others = &mut others[..here.len().min(DRAWN_AT_ONCE)];
-                    for other in others.iter_mut() {
-                        // A single window keeps all positions until the shuffle is done, so `base` is 0 here.
-                        *other = remainder.of(self.generator.draw()) as usize - base as usize;
-                        prefetch(&homes[*other..=*other], 1);
-                    }
-                    for (t, &other) in here.zip(&*others) {
-                        homes.swap(t, other);
-                    }
-                }
+                self.exchange_in_one_window(window, step_end);
             } else {
-                let is_in_no_cache = window.to - window.from > MOST_IN_CACHE;
-                for t in self.shuffled..step_end {
-                    let here = homes[(t - base) as usize];
-                    let reach = plan.reach[plan.rank_of(here) as usize];
-                    let other = loop {
-                        // This number is drawn later in any case, for this position or another. Only a new window makes
-                        // the prefetch useless.
-                        if is_in_no_cache && let Some(later) = self.generator.peek(DRAWN_AHEAD) {
-                            let other = (window.from - base) as usize + remainder.of(later) as usize;
-                            prefetch(&homes[other..=other], 1);
-                        }
-                        let other = window.from + remainder.of(self.generator.draw()) as u32;
-                        // Whether a draw is accepted cannot be predicted, so both conditions are evaluated without a
-                        // branch between them.
-                        if window.holds(homes[(other - base) as usize]) & reach.holds(other) {
-                            break other;
-                        }
-                    };
-                    homes.swap((t - base) as usize, (other - base) as usize);
-                }
+                self.exchange(&plan, window, step_end);
             }
             let paused = self.shuffled / SEQUENCES_BETWEEN_PAUSES != step_end / SEQUENCES_BETWEEN_PAUSES;
             // The position is stored before the pause, so a stopped shuffle later continues with the right draw.
@@ -248,6 +199,70 @@ impl SweepOrder {
             }
         }
         Ok(())
+    }
+
+    /// Append the homes up to the end of a window.
+    fn reach_end_of(&mut self, window: Span) {
+        let known = self.base + self.homes.len() as u32;
+        if known >= window.to {
+            return;
+        }
+        let more = (window.to - known) as usize;
+        // The first window is reserved exactly, so that a window over all the data takes no more memory.
+        if !self.homes.is_empty() || self.homes.try_reserve_exact(more).is_err() {
+            memory::reserve(&mut self.homes, more); // reports a failure
+        }
+        // Draws go to any place of the window, and the addresses of small pages would be looked up in memory.
+        advise_for(&mut self.homes, more);
+        self.homes.extend(known..window.to);
+    }
+
+    /// Exchange the homes at the positions up to `step_end`, if every position may take every sequence, so that no draw
+    /// is rejected.
+    fn exchange_in_one_window(&mut self, window: Span, step_end: u32) {
+        // All positions of a rank draw from one window, so the division for its remainder is done once.
+        let remainder = Remainder::new(u64::from(window.to - window.from));
+        let (homes, base) = (&mut self.homes[..], self.base);
+        // Draws do not depend on the order so far. So a step first draws and prefetches, and then exchanges.
+        let mut others = [0; DRAWN_AT_ONCE];
+        for first in (self.shuffled..step_end).step_by(DRAWN_AT_ONCE) {
+            let here = (first - base) as usize..(step_end - base) as usize;
+            let others = &mut others[..here.len().min(DRAWN_AT_ONCE)];
+            for other in others.iter_mut() {
+                // A single window keeps all positions until the shuffle is done, so `base` is 0 here.
+                *other = remainder.of(self.generator.draw()) as usize - base as usize;
+                prefetch(&homes[*other..=*other], 1);
+            }
+            for (t, &other) in here.zip(&*others) {
+                homes.swap(t, other);
+            }
+        }
+    }
+
+    /// Exchange the homes at the positions up to `step_end`, all of one rank, with homes of its window.
+    fn exchange(&mut self, plan: &SweepPlan, window: Span, step_end: u32) {
+        let remainder = Remainder::new(u64::from(window.to - window.from));
+        let (homes, base) = (&mut self.homes[..], self.base);
+        let is_in_no_cache = window.to - window.from > MOST_IN_CACHE;
+        for t in self.shuffled..step_end {
+            let here = homes[(t - base) as usize];
+            let reach = plan.reach[plan.rank_of(here) as usize];
+            let other = loop {
+                // This number is drawn later in any case, for this position or another. Only a new window makes the
+                // prefetch useless.
+                if is_in_no_cache && let Some(later) = self.generator.peek(DRAWN_AHEAD) {
+                    let other = (window.from - base) as usize + remainder.of(later) as usize;
+                    prefetch(&homes[other..=other], 1);
+                }
+                let other = window.from + remainder.of(self.generator.draw()) as u32;
+                // Whether a draw is accepted cannot be predicted, so both conditions are evaluated without a branch
+                // between them.
+                if window.holds(homes[(other - base) as usize]) & reach.holds(other) {
+                    break other;
+                }
+            };
+            homes.swap((t - base) as usize, (other - base) as usize);
+        }
     }
 
     /// Bytes of memory.
