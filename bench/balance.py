@@ -106,11 +106,11 @@ def cntkio(balance: bool) -> Planner:
         core = Budget(rows=count, row_length=row, pool=pool, balance="attention" if balance else None).for_core()
         for first in range(0, len(lengths), pool):
             own = lengths[first : first + pool]
-            order, rows, bounds = core.batches(own, first, first)
-            arranged = own[order]
-            for begin, end in itertools.pairwise(bounds):
+            cut = core.batches(own, first, first)
+            arranged = own[cut.order]
+            for begin, end in itertools.pairwise(cut.bounds):
                 # A row ends where the number of the row changes.
-                cuts = np.flatnonzero(np.diff(rows[begin:end])) + 1
+                cuts = np.flatnonzero(np.diff(cut.loads[begin:end])) + 1
                 yield np.split(arranged[begin:end], cuts)
 
     return plan
@@ -207,10 +207,10 @@ def dealt(lengths: Lengths, limit: int, ranks: int, pool: int, *, is_padded: boo
     core = Budget(**limits, pool=pool, balance="attention" if balance else None).for_core()
     for first in range(0, len(lengths), pool):
         own = lengths[first : first + pool]
-        order, _, bounds = core.batches(own, first, first)
-        arranged, parts = own[order], []
+        cut = core.batches(own, first, first)
+        arranged, parts = own[cut.order], []
         for rank in range(ranks):
-            kept, cuts = _core.deal(arranged, bounds, ranks, rank, False, core)
+            kept, cuts = _core.deal(arranged, cut.bounds, ranks, rank, False, core)
             parts.append(np.split(arranged[kept], cuts[1:-1]))
         yield from map(list, zip(*parts, strict=True))
 

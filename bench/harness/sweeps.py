@@ -186,7 +186,7 @@ class Text:
                 head = file.read(IN_MEMORY)
                 size = head.rfind(b"\n") + 1
                 area = Area((file.fileno(), size), 0, 0, size, size)
-                ((scan,), _) = _core.ctf_index(area, head.startswith(b"|"), None, 1)
+                (scan,) = _core.ctf_index(area, head.startswith(b"|"), None, 1).scans
                 cls.starts = scan.begin + scan.starts.astype(np.uint64)
                 cls.lengths = np.broadcast_to(scan.lengths, len(scan.starts)).astype(np.uint32)
             cls.path, cls.text = path, np.frombuffer(head[:size], np.uint8)

@@ -11,6 +11,7 @@ from cntkio.formats.cbf.header import StreamHeader
 from cntkio.formats.ctf.corpus import ParseRules
 from cntkio.formats.ctf.index import Area, ChunkPlaces, FirstPass, Notes, StreamSchema
 from cntkio.formats.htk.lists import Frames
+from cntkio.formats.kaldi.objects import Objects
 from cntkio.formats.table import Column
 from cntkio.storage.text_input import PackedText
 from cntkio.survey.contents import Wanted
@@ -107,6 +108,14 @@ class Packing:
     def is_complete(self) -> bool: ...
     def stop(self) -> None: ...
 
+@final
+class Misfit:
+    """A sequence with another number of samples in a stream than its length."""
+
+    sequence: int
+    stream: int
+    num_samples: int
+
 def num_samples(packed: list[Packed], stream: int) -> list[int]: ...
 def pack(requests: list[PackRequest], num_threads: int) -> tuple[list[Packed], int]: ...
 def spread(
@@ -116,7 +125,7 @@ def spread(
     cells: npt.NDArray[np.int64],
     streams: list[tuple[int, int, int]],
     num_cells: int,
-) -> tuple[list[npt.NDArray[Any]], tuple[int, int, int] | None]: ...
+) -> tuple[list[npt.NDArray[Any]], Misfit | None]: ...
 def pad(
     values: npt.NDArray[Any], sequence_offsets: npt.NDArray[np.int64], steps: int, dim: int
 ) -> npt.NDArray[Any]: ...
@@ -190,14 +199,20 @@ class CompressedStream:
     def __new__(
         cls, name: str, packed: int = 0, text: int = 0, *, spacing: int | None = None, sums: FrameSums | None = None
     ) -> CompressedStream: ...
-    def feed(
-        self, source: _Text, end: int, skip: int, out: npt.NDArray[np.uint8]
-    ) -> tuple[int, int, tuple[int, int, str] | None]: ...
+    def feed(self, source: _Text, end: int, skip: int, out: npt.NDArray[np.uint8]) -> Fed: ...
     @property
     def position(self) -> tuple[int, int]: ...
     @property
     def is_between(self) -> bool: ...
     def take_points(self) -> AccessPoints: ...
+
+@final
+class Fed:
+    """Numbers of bytes of text that were skipped and written, and the error about the data after this text."""
+
+    num_skipped: int
+    num_written: int
+    damage: DamagedDataError | None
 
 @final
 class AccessPoints:
@@ -317,16 +332,22 @@ class CTFScan:
     @property
     def hollow(self) -> npt.NDArray[np.uint32]: ...
 
-def ctf_index(
-    area: Area, in_lines: bool, defining: bytes | None, num_threads: int
-) -> tuple[list[CTFScan], RefusedLine]: ...
+def ctf_index(area: Area, in_lines: bool, defining: bytes | None, num_threads: int) -> CTFIndexed: ...
 
 @final
-class RefusedLine:
-    """Offsets at which a text cannot be indexed: a line without a fitting id, or a line of 4 GiB or more."""
+class CTFIndexed:
+    """The sequences of an area; or the offset of a line without a fitting id, or of a line of 4 GiB or more."""
 
+    scans: list[CTFScan]
     bad_id: int | None
     long_line: int | None
+
+@final
+class CTFIndexedChunk:
+    """A chunk, and the scans of its pieces."""
+
+    scans: list[CTFScan]
+    chunk: Chunk
 
 @final
 class SvmlightFacts:
@@ -336,9 +357,7 @@ class SvmlightFacts:
     largest_index: int
     largest_label: int
 
-def svmlight_index(
-    area: Area, by_query: bool, num_threads: int
-) -> tuple[list[CTFScan], SvmlightFacts, RefusedLine]: ...
+def svmlight_index(area: Area, by_query: bool, num_threads: int) -> tuple[CTFIndexed, SvmlightFacts]: ...
 def ctf_are_nothing(
     text: _Text, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], num_threads: int
 ) -> list[bool]: ...
@@ -372,7 +391,7 @@ def ctf_index_chunks(
     schema: CTFSchema,
     first_pass: FirstPass,
     num_threads: int,
-) -> list[tuple[list[CTFScan], Chunk] | None]: ...
+) -> list[CTFIndexedChunk | None]: ...
 
 @final
 class CTFFinding:
@@ -481,8 +500,8 @@ class HTKList:
     def last_frames(self) -> npt.NDArray[np.uint32]: ...
 
 @final
-class HTKListError:
-    """A line of a list that cannot be read."""
+class ListError:
+    """A line of a list or a map that cannot be read; `fault` is an index in the names of its format's faults."""
 
     @property
     def line(self) -> int: ...
@@ -493,7 +512,7 @@ class HTKListError:
 
 def htk_scan_list(
     text: bytes, is_compatible: bool, folder: bytes | None, prefix: bytes, turns_backslashes: bool
-) -> HTKList | HTKListError: ...
+) -> HTKList | ListError: ...
 def rolling_order(num_frames: int, window: int, seed: int) -> npt.NDArray[np.uint32]: ...
 
 @final
@@ -523,9 +542,15 @@ class FrameFinder:
         frame_starts: npt.NDArray[np.int64],
         corpora: list[tuple[npt.NDArray[np.uint32] | None, npt.NDArray[np.int64]]],
     ) -> FrameFinder: ...
-    def find(
-        self, frames: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], list[ChunkRefs]]: ...
+    def find(self, frames: npt.NDArray[np.int64]) -> FoundFrames: ...
+
+@final
+class FoundFrames:
+    """The utterance of each frame, the frame's number in it, and for each corpus the result of `find_chunks`."""
+
+    utterances: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.uint32]
+    refs: list[ChunkRefs]
 
 def htk_chunk_starts(lengths: npt.NDArray[np.uint32], limit: int) -> npt.NDArray[np.int64]: ...
 def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32]: ...
@@ -543,6 +568,14 @@ class FileBytes:
         size: int,
         wanted: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None,
     ) -> int: ...
+
+@final
+class FrameEncoding:
+    """The encoding of a file's values: whether it is big-endian, and the vectors `a` and `b` of a compressed file."""
+
+    def __new__(
+        cls, is_big_endian: bool, scales: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None
+    ) -> FrameEncoding: ...
 
 def frames_chunk(
     frames: Frames,
@@ -565,14 +598,6 @@ def runs_chunk(
 class KaldiObjects:
     """Objects of an archive: kinds as indices in `KALDI_KINDS`, rows, columns, and begins and ends of their values."""
 
-    def __new__(
-        cls,
-        kinds: npt.NDArray[np.uint8],
-        rows: npt.NDArray[np.uint32],
-        cols: npt.NDArray[np.uint32],
-        begins: npt.NDArray[np.uint64],
-        ends: npt.NDArray[np.uint64],
-    ) -> KaldiObjects: ...
     @property
     def kinds(self) -> npt.NDArray[np.uint8]: ...
     @property
@@ -597,27 +622,36 @@ class KaldiScan:
     @property
     def next(self) -> int: ...
     @property
-    def fault(self) -> tuple[int, int] | None: ...
+    def fault(self) -> KaldiFault | None: ...
+
+@final
+class KaldiFault:
+    """A fault of an object, which is counted from the first of the call; `fault` is an index in `KALDI_FAULTS`."""
+
+    object: int
+    byte: int
+    fault: int
+
+@final
+class KaldiWritten:
+    """An archive and the first byte of each object; or the number of a sequence that cannot be written."""
+
+    bytes: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.uint64]
+    unwritable: int | None
 
 def kaldi_scan(text: _Text, begin: int, total: int) -> KaldiScan: ...
 def kaldi_objects(
     text: _Text, offsets: npt.NDArray[np.uint64], total: int
-) -> tuple[KaldiObjects, tuple[int, int] | None]: ...
+) -> tuple[KaldiObjects, KaldiFault | None]: ...
 def kaldi_read(
-    text: _Text,
-    objects: KaldiObjects,
-    parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]],
-    num_cols: int,
-    bytes: FileBytes | None,
-    num_threads: int,
-) -> tuple[npt.NDArray[np.float64], tuple[int, int, int] | None]: ...
-def kaldi_integers(text: _Text, objects: KaldiObjects) -> tuple[npt.NDArray[np.int32], tuple[int, int, int] | None]: ...
+    text: _Text, objects: Objects, num_cols: int, bytes: FileBytes | None, num_threads: int
+) -> tuple[npt.NDArray[np.float64], KaldiFault | None]: ...
+def kaldi_integers(text: _Text, objects: Objects) -> tuple[npt.NDArray[np.int32], KaldiFault | None]: ...
 def kaldi_windows(
     values: npt.NDArray[np.float64], lengths: npt.NDArray[np.uint32], dim: int, left: int, right: int
 ) -> npt.NDArray[np.float64]: ...
-def kaldi_write(
-    chunk: Chunk, keys: npt.NDArray[np.uint8], width: int, column: int, is_text: bool
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64], int | None]: ...
+def kaldi_write(chunk: Chunk, keys: npt.NDArray[np.uint8], width: int, column: int, is_text: bool) -> KaldiWritten: ...
 
 @final
 class KaldiList:
@@ -634,17 +668,8 @@ class KaldiList:
     @property
     def ranges(self) -> list[npt.NDArray[np.uint32]]: ...
 
-@final
-class KaldiListError:
-    @property
-    def line(self) -> int: ...
-    @property
-    def byte(self) -> int: ...
-    @property
-    def fault(self) -> int: ...
-
-def kaldi_list(text: bytes) -> KaldiList | KaldiListError: ...
-def kaldi_map(text: bytes) -> KaldiList | KaldiListError: ...
+def kaldi_list(text: bytes) -> KaldiList | ListError: ...
+def kaldi_map(text: bytes) -> KaldiList | ListError: ...
 def mlf_scan(
     text: _Text,
     is_compatible: bool,
@@ -724,9 +749,15 @@ class Budget:
 
     def __new__(cls, limits: Limits, pool: Pool | None, schedules: Schedules | None) -> Budget: ...
     def longest_at(self, position: int) -> int: ...
-    def batches(
-        self, lengths: npt.NDArray[np.uint32], seed: int, position: int
-    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], list[int]]: ...
+    def batches(self, lengths: npt.NDArray[np.uint32], seed: int, position: int) -> CutMinibatches: ...
+
+@final
+class CutMinibatches:
+    """The index of each sequence in delivered order, what it is dealt by (length or row), and the minibatches."""
+
+    order: npt.NDArray[np.uint32]
+    loads: npt.NDArray[np.uint32]
+    bounds: list[int]
 
 def scheduled(limit: Schedule, positions: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]: ...
 def cells_in_rows(lengths: npt.NDArray[np.uint32], row_length: int) -> npt.NDArray[np.int64]: ...
@@ -868,10 +899,10 @@ class BinaryFile:
     ) -> CBFChunk: ...
 
 def cbf_sizes(
-    sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool
+    sequences: list[tuple[Chunk, slice]], columns: list[tuple[int, bool]], is_documented: bool
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...
 def cbf_write(
-    sequences: list[tuple[Chunk, int, int]],
+    sequences: list[tuple[Chunk, slice]],
     columns: list[tuple[int, bool]],
     lengths: npt.NDArray[np.uint32],
     is_documented: bool,
@@ -935,8 +966,8 @@ class Dictionary:
     def __contains__(self, token: str, /) -> bool: ...
 
 @final
-class TokenText:
-    """Sequences of tokens: the text, its lines, the columns without a token and the first line with one; or a fault."""
+class ConvertedText:
+    """A text, its lines, the columns of tokens that have none and the first line with one; or a fault."""
 
     @property
     def text(self) -> _Bytes: ...
@@ -956,13 +987,29 @@ def text_tokens(
     names: list[bytes],
     unknown: str | None,
     is_annotated: bool,
-) -> TokenText: ...
-def text_losses(
-    block: _Bytes, form: str, fields: Sequence[bytes], num_threads: int
-) -> tuple[tuple[int, int], tuple[int, int], int]: ...
+) -> ConvertedText: ...
+
+@final
+class TextLosses:
+    """The numbers that float32 and that float64 change, with the offset of the first of each, and the comments."""
+
+    num_single: int
+    first_single: int
+    num_double: int
+    first_double: int
+    num_comments: int
+
+@final
+class Categories:
+    """The names of categories of labels, the dimension of their vector, and whether it is written as index:1."""
+
+    def __new__(cls, names: Dictionary, dim: int, is_sparse: bool) -> Categories: ...
+
+def text_losses(block: _Bytes, form: str, fields: Sequence[bytes], num_threads: int) -> TextLosses: ...
 def text_numbers(
     block: bytes,
     features: tuple[int, int],
-    labels: tuple[int, int, tuple[Dictionary, int, bool] | None] | None,
+    labels: tuple[int, int] | None,
+    categories: Categories | None,
     separator: int | None,
-) -> tuple[_Bytes, int, UnreadLine | None]: ...
+) -> ConvertedText: ...

@@ -81,14 +81,14 @@ pub struct TokenStyle<'a> {
     pub is_annotated: bool,
 }
 
-/// The text of a block of tokens.
+/// The text of a block in CNTK's text format.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct TokenText {
+pub struct Converted {
     /// The text.
     pub text: Vec<u8>,
     /// Number of lines, each of which is a sequence.
     pub num_lines: u64,
-    /// Number of columns without a token.
+    /// Number of columns of tokens that have none.
     pub num_empty: u64,
     /// The first line with such a column, from 0.
     pub first_empty: Option<u64>,
@@ -101,8 +101,8 @@ pub fn tokens(
     first_key: u64,
     dictionaries: &[&Dictionary],
     style: TokenStyle,
-) -> Result<TokenText, (u64, LineFault)> {
-    let mut made = TokenText::default();
+) -> Result<Converted, (u64, LineFault)> {
+    let mut made = Converted::default();
     let mut columns: Vec<Vec<(&str, u32)>> = vec![Vec::new(); dictionaries.len()];
     for line in lines(block) {
         let number = made.num_lines;
@@ -187,17 +187,41 @@ pub enum Labels<'a> {
     },
 }
 
+impl Labels<'_> {
+    /// Append the labels of a line.
+    fn put(self, out: &mut Vec<u8>, columns: &[&[u8]]) -> Result<(), LineFault> {
+        match self {
+            Labels::None => return Ok(()),
+            Labels::Copied { start, count } => put_columns(out, b"|labels", columns, start..start + count)?,
+            Labels::Category { start, names, dim, is_sparse } => {
+                let label = std::str::from_utf8(columns[start]).map_err(|_| LineFault::Encoding)?;
+                let unknown = || LineFault::Unknown { column: start, token: label.to_owned() };
+                let index = names.number(label).ok_or_else(unknown)? as usize;
+                memory::append(out, b"|labels");
+                if is_sparse {
+                    memory::push(out, b' ');
+                    put_integer(out, index as u64);
+                    memory::append(out, b":1");
+                } else {
+                    (0..dim).for_each(|at| memory::append(out, if at == index { b" 1" } else { b" 0" }));
+                }
+            }
+        }
+        memory::push(out, b'\t');
+        Ok(())
+    }
+}
+
 /// Turn lines of columns into `|labels …` and `|features …`, values copied as they are. `separator` is white space if
-/// not given. Returns the text and the number of lines; a fault comes with its line's number in the block.
+/// not given. A fault comes with its line's number in the block.
 pub fn numbers(
     block: &[u8],
     features: (usize, usize),
     labels: Labels,
     separator: Option<u8>,
-) -> Result<(Vec<u8>, u64), (u64, LineFault)> {
+) -> Result<Converted, (u64, LineFault)> {
     // The values are copied as they are, and the rest is for names. Short lines may need more.
-    let mut out = memory::with_room(block.len() + block.len() / 8);
-    let mut num_lines = 0;
+    let mut made = Converted { text: memory::with_room(block.len() + block.len() / 8), ..Converted::default() };
     let mut columns: Vec<&[u8]> = Vec::new();
     let last = match labels {
         Labels::None => 0,
@@ -206,50 +230,35 @@ pub fn numbers(
     };
     let num_needed = last.max(features.0.saturating_add(features.1));
     for line in lines(block) {
-        columns.clear();
-        match separator {
-            None => {
-                // Blanks in a row are one separator here, but with a separator an empty column keeps its place.
-                let filled = line.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty());
-                filled.for_each(|column| memory::push(&mut columns, column));
-            }
-            Some(separator) => {
-                let trimmed = line.split(|&byte| byte == separator).map(<[u8]>::trim_ascii);
-                trimmed.for_each(|column| memory::push(&mut columns, column));
-            }
-        }
+        split_columns(line, separator, &mut columns);
         // Further columns are fine: options choose the columns that are converted.
         if columns.len() < num_needed {
-            return Err((num_lines, LineFault::Columns { found: columns.len() }));
-        }
-        match labels {
-            Labels::None => {}
-            Labels::Copied { start, count } => {
-                put_columns(&mut out, b"|labels", &columns, start..start + count)
-                    .map_err(|fault| (num_lines, fault))?;
-                memory::push(&mut out, b'\t');
-            }
-            Labels::Category { start, names, dim, is_sparse } => {
-                let label = std::str::from_utf8(columns[start]).map_err(|_| (num_lines, LineFault::Encoding))?;
-                let unknown = || (num_lines, LineFault::Unknown { column: start, token: label.to_owned() });
-                let index = names.number(label).ok_or_else(unknown)? as usize;
-                memory::append(&mut out, b"|labels");
-                if is_sparse {
-                    memory::push(&mut out, b' ');
-                    put_integer(&mut out, index as u64);
-                    memory::append(&mut out, b":1");
-                } else {
-                    (0..dim).for_each(|at| memory::append(&mut out, if at == index { b" 1" } else { b" 0" }));
-                }
-                memory::push(&mut out, b'\t');
-            }
+            return Err((made.num_lines, LineFault::Columns { found: columns.len() }));
         }
         let features = features.0..features.0 + features.1;
-        put_columns(&mut out, b"|features", &columns, features).map_err(|fault| (num_lines, fault))?;
-        memory::push(&mut out, b'\n');
-        num_lines += 1;
+        labels
+            .put(&mut made.text, &columns)
+            .and_then(|()| put_columns(&mut made.text, b"|features", &columns, features))
+            .map_err(|fault| (made.num_lines, fault))?;
+        memory::push(&mut made.text, b'\n');
+        made.num_lines += 1;
     }
-    Ok((out, num_lines))
+    Ok(made)
+}
+
+fn split_columns<'a>(line: &'a [u8], separator: Option<u8>, columns: &mut Vec<&'a [u8]>) {
+    columns.clear();
+    match separator {
+        None => {
+            // Blanks in a row are one separator here, but with a separator an empty column keeps its place.
+            let filled = line.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty());
+            filled.for_each(|column| memory::push(columns, column));
+        }
+        Some(separator) => {
+            let trimmed = line.split(|&byte| byte == separator).map(<[u8]>::trim_ascii);
+            trimmed.for_each(|column| memory::push(columns, column));
+        }
+    }
 }
 
 /// Append a range of the columns of a line, each of which must be a number.

@@ -134,15 +134,14 @@ impl Budget {
     }
 
     /// The minibatches of consecutive sequences: with a pool, of one pool, in an order that the seed decides. All have
-    /// the limits of one that begins at a position. Returns the index of each sequence in delivered order, what it is dealt by (its length or its row), and the first
-    /// sequence of each minibatch and, last, their number.
+    /// the limits of one that begins at a position.
     fn batches<'py>(
         &self,
         py: Python<'py>,
         lengths: PyReadonlyArray1<'py, u32>,
         seed: u64,
         position: u64,
-    ) -> PyResult<Minibatches<'py>> {
+    ) -> PyResult<CutMinibatches> {
         let lengths = lengths.as_slice()?;
         let (Batches { order, bounds, .. }, loads) = detached(py, || {
             let (limits, pool) = self.at(position);
@@ -163,7 +162,8 @@ impl Budget {
             }
             (found, loads)
         })?;
-        Ok((order.into_array(py)?, loads.into_array(py)?, bounds))
+        let (order, loads) = (order.into_array(py)?.unbind(), loads.into_array(py)?.unbind());
+        Ok(CutMinibatches { order, loads, bounds })
     }
 }
 
@@ -177,7 +177,16 @@ impl Budget {
     }
 }
 
-type Minibatches<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>, Vec<usize>);
+/// Minibatches of consecutive sequences.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CutMinibatches {
+    /// The index of each sequence, in delivered order.
+    order: Py<PyArray1<u32>>,
+    /// The length or the row by which each sequence is dealt.
+    loads: Py<PyArray1<u32>>,
+    /// The first sequence of each minibatch and, last, the number of sequences.
+    bounds: Vec<usize>,
+}
 
 /// The first cell of each sequence if consecutive sequences fill rows of a length one after the other.
 #[pyfunction]

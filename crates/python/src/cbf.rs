@@ -169,20 +169,24 @@ impl BinaryFile {
 /// The size of each sequence, and the number of samples of its longest stream.
 type SizeArrays<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>);
 
-/// A chunk, the first of its sequences, and the end of its sequences.
-type RunTuple = (Py<Chunk>, usize, usize);
+/// Sequences of a chunk, from the attributes of a slice.
+#[derive(FromPyObject)]
+pub(crate) struct Run {
+    start: usize,
+    stop: usize,
+}
 
-fn written<'a>(tuples: &'a [RunTuple], selected: &[Selected]) -> PyResult<Vec<Written<'a>>> {
-    let written = |(chunk, first, last): &'a RunTuple| {
+fn written<'a>(runs: &'a [(Py<Chunk>, Run)], selected: &[Selected]) -> PyResult<Vec<Written<'a>>> {
+    let written = |&(ref chunk, Run { start, stop }): &'a (Py<Chunk>, Run)| {
         let chunk = plain(&chunk.get().inner)?;
         let are_there = selected.iter().all(|selected| chunk.has_column(selected.column));
         // The writers look up sequences and columns without a check. A run without sequences needs no columns.
-        if first > last || *last > chunk.num_sequences() || (first < last && !are_there) {
+        if start > stop || stop > chunk.num_sequences() || (start < stop && !are_there) {
             return Err(PyValueError::new_err("no such sequences or columns in the chunk"));
         }
-        Ok(Written { chunk, sequences: *first..*last })
+        Ok(Written { chunk, sequences: start..stop })
     };
-    tuples.iter().map(written).collect()
+    runs.iter().map(written).collect()
 }
 
 fn selected(columns: Vec<(usize, bool)>) -> Vec<Selected> {
@@ -194,7 +198,7 @@ fn selected(columns: Vec<(usize, bool)>) -> Vec<Selected> {
 #[pyfunction]
 pub(crate) fn cbf_sizes<'py>(
     py: Python<'py>,
-    sequences: Vec<RunTuple>,
+    sequences: Vec<(Py<Chunk>, Run)>,
     columns: Vec<(usize, bool)>,
     is_documented: bool,
 ) -> PyResult<SizeArrays<'py>> {
@@ -209,7 +213,7 @@ pub(crate) fn cbf_sizes<'py>(
 #[pyfunction]
 pub(crate) fn cbf_write(
     py: Python<'_>,
-    sequences: Vec<RunTuple>,
+    sequences: Vec<(Py<Chunk>, Run)>,
     columns: Vec<(usize, bool)>,
     lengths: PyReadonlyArray1<'_, u32>,
     is_documented: bool,

@@ -194,9 +194,13 @@ fn dense(py: Python<'_>, dim: usize, values: &Bound<'_, PyAny>, is_packed: bool)
 pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
-/// The values of each stream; or the sequence, the stream and the number of samples, if that number differs from the
-/// sequence's length.
-type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
+/// A sequence with another number of samples in a stream than its length.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct Misfit {
+    sequence: usize,
+    stream: usize,
+    num_samples: usize,
+}
 
 /// The places of sequences in some chunks, from the attributes of an object.
 #[derive(FromPyObject)]
@@ -225,7 +229,7 @@ pub(crate) fn spread<'py>(
     cells: PyReadonlyArray1<'py, i64>,
     streams: Vec<(usize, usize, Number)>,
     num_cells: usize,
-) -> PyResult<SpreadArrays<'py>> {
+) -> PyResult<(Vec<Bound<'py, PyAny>>, Option<Misfit>)> {
     let chunks: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
     let (chunk_of, sequences) = (refs.chunk_indices.as_slice()?, refs.indices_in_chunk.as_slice()?);
     let selection = Selection { chunk_of, sequences, parts: None };
@@ -244,7 +248,7 @@ pub(crate) fn spread<'py>(
     match detached(py, || pack::spread(&chunks, selection, &cells, &tables, num_cells))? {
         // Only Python knows the key of the sequence and the name of the stream for a message.
         Err(pack::Error::Length { sequence, stream, num_samples }) => {
-            Ok((vec![], Some((sequence, stream, num_samples))))
+            Ok((vec![], Some(Misfit { sequence, stream, num_samples })))
         }
         spread => {
             let arrays = spread.map_err(refused)?.into_iter().map(|values| values_array(py, values));

@@ -12,13 +12,6 @@ use pyo3::types::PyBytes;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Offset in the compressed data, offset in the text, and the fault in words.
-type FaultTuple = (u64, u64, String);
-
-fn tuple(fault: Fault) -> FaultTuple {
-    (fault.packed, fault.text, fault.what)
-}
-
 fn kind(name: &str) -> PyResult<Kind> {
     match name {
         "gzip" => Ok(Kind::Gzip),
@@ -52,6 +45,16 @@ pub(crate) struct CompressedStream {
     inner: Mutex<Inner>,
 }
 
+/// Text that was decompressed.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct Fed {
+    /// Numbers of bytes of text that were skipped, and written.
+    num_skipped: u64,
+    num_written: usize,
+    /// The `DamagedDataError` about the data after this text.
+    damage: Option<Py<PyAny>>,
+}
+
 struct Inner {
     stream: Stream,
     /// Buffers for compressed data and for text that is skipped.
@@ -83,8 +86,6 @@ impl CompressedStream {
 
     /// Skip `skip` bytes of text, and then decompress up to offset `end` of the compressed data, until the output is
     /// full.
-    ///
-    /// Returns the number of bytes that were skipped and written, and the fault, if there is one.
     fn feed(
         &self,
         py: Python<'_>,
@@ -92,7 +93,7 @@ impl CompressedStream {
         end: u64,
         skip: u64,
         mut out: PyReadwriteArray1<'_, u8>,
-    ) -> PyResult<(u64, usize, Option<FaultTuple>)> {
+    ) -> PyResult<Fed> {
         let source = source.source()?;
         let out = out.as_slice_mut()?;
         let feed = || {
@@ -115,7 +116,7 @@ impl CompressedStream {
                         Ok(fed) => fed,
                         // The text before the fault is good: `first_text` in Python shows it, and pays no attention to
                         // the fault.
-                        Err(fault) => return Ok((num_skipped, num_written, Some(tuple(fault)))),
+                        Err(fault) => return Ok((num_skipped, num_written, Some(fault))),
                     };
                     at += read;
                     if left > 0 {
@@ -137,7 +138,9 @@ impl CompressedStream {
             }
             std::io::Result::Ok((num_skipped, num_written, None))
         };
-        Ok(detached(py, feed)??)
+        let (num_skipped, num_written, fault) = detached(py, feed)??;
+        let damage = fault.map(|fault| damage(fault).into_value(py).into_any());
+        Ok(Fed { num_skipped, num_written, damage })
     }
 
     /// Bytes of the compressed data that were read, and bytes of the text.
@@ -204,11 +207,15 @@ pyo3::create_exception!(
     "Compressed data are damaged. Its arguments: offset in the compressed data, offset in the text, what is wrong."
 );
 
+fn damage(Fault { packed, text, what }: Fault) -> PyErr {
+    DamagedDataError::new_err((packed, text, what))
+}
+
 /// The exception for a text that cannot be read.
 pub(crate) fn read_error(error: std::io::Error) -> PyErr {
     // Functions that read a text return the errors of files, so damage travels inside such an error.
     match error.downcast::<Fault>() {
-        Ok(fault) => DamagedDataError::new_err(tuple(fault)),
+        Ok(fault) => damage(fault),
         Err(error) => error.into(),
     }
 }

@@ -40,22 +40,25 @@ pub(crate) struct CTFScan {
     hollow: Py<PyArray1<u32>>,
 }
 
-/// Places at which a text cannot be indexed.
+/// The sequences of an area, share by share; or no sequences, and a line that cannot be indexed.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
 #[derive(Default)]
-pub(crate) struct RefusedLine {
+pub(crate) struct CTFIndexed {
+    scans: Vec<Py<CTFScan>>,
     /// Offset of an id of 2^64 or more, or of a line without a query.
     bad_id: Option<u64>,
     /// Offset of a line of 4 GiB or more.
     long_line: Option<u64>,
 }
 
-impl RefusedLine {
-    fn of(unindexed: Unindexed) -> PyResult<RefusedLine> {
-        match unindexed {
-            Unindexed::BadId(BadId { at }) => Ok(RefusedLine { bad_id: Some(at), long_line: None }),
-            Unindexed::LongLine { at } => Ok(RefusedLine { bad_id: None, long_line: Some(at) }),
-            Unindexed::Unread(error) => Err(error.into()),
+impl CTFIndexed {
+    fn of(py: Python<'_>, indexed: Result<Vec<ctf::Share>, Unindexed>) -> PyResult<CTFIndexed> {
+        let nothing = CTFIndexed::default();
+        match indexed {
+            Ok(shares) => Ok(CTFIndexed { scans: scans(py, shares)?, ..nothing }),
+            Err(Unindexed::BadId(BadId { at })) => Ok(CTFIndexed { bad_id: Some(at), ..nothing }),
+            Err(Unindexed::LongLine { at }) => Ok(CTFIndexed { long_line: Some(at), ..nothing }),
+            Err(Unindexed::Unread(error)) => Err(error.into()),
         }
     }
 }
@@ -74,13 +77,22 @@ pub(crate) struct Area<'py> {
 }
 
 impl Area<'_> {
-    fn range(&self, size: usize) -> Range<usize> {
-        self.begin.max(self.first_line)..self.end.min(size)
+    /// Index the text with `work`, which takes the offset of the first line, the area and the size of shares.
+    fn index<R: Send>(
+        &self,
+        py: Python<'_>,
+        num_threads: usize,
+        work: impl Send + FnOnce(Text, usize, Range<usize>, usize) -> R,
+    ) -> PyResult<R> {
+        let (pool, &Area { first_line, begin, end, share, .. }) = (pool(num_threads)?, self);
+        let area = |size: usize| begin.max(first_line)..end.min(size);
+        // The index divides the area by the share, which must not be 0.
+        let share = share.max(1);
+        self.source.detached(py, |text| pool.install(|| work(text, first_line, area(text.size), share)))
     }
 }
 
-/// Find the sequences of the lines that start in an area. Returns the sequences of each share, or none of them and
-/// where the text cannot be indexed.
+/// Find the sequences of the lines that start in an area.
 #[pyfunction]
 pub(crate) fn ctf_index(
     py: Python<'_>,
@@ -88,19 +100,10 @@ pub(crate) fn ctf_index(
     in_lines: bool,
     defining: Option<Vec<u8>>,
     num_threads: usize,
-) -> PyResult<(Vec<CTFScan>, RefusedLine)> {
-    let source = area.source.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+) -> PyResult<CTFIndexed> {
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
-    let text = Text { size: source.end() as usize, read: &read };
-    // The index divides the area by the share, which must not be 0.
-    let (part, first, share) = (area.range(text.size), area.first_line, area.share.max(1));
-    let pool = pool(num_threads)?;
-    let index = || ctf::index(text, first, part, mode, defining.as_deref(), share);
-    Ok(match detached(py, || pool.install(index))? {
-        Ok(shares) => (scans(py, shares)?, RefusedLine::default()),
-        Err(unindexed) => (Vec::new(), RefusedLine::of(unindexed)?),
-    })
+    let index = |text: Text, first, area, share| ctf::index(text, first, area, mode, defining.as_deref(), share);
+    CTFIndexed::of(py, area.index(py, num_threads, index)?)
 }
 
 /// The least and the largest index of a feature, and the largest label.
@@ -113,28 +116,23 @@ pub(crate) struct SvmlightFacts {
 }
 
 /// Find the samples of the lines of a svmlight text that start in an area, as `ctf_index` does. With `by_query`,
-/// neighbouring lines of a query are a sequence. Returns also facts about the samples and, without sequences, the
-/// offset of a line without a query or of a line of 4 GiB or more.
+/// neighbouring lines of a query are a sequence. Returns also facts about the samples.
 #[pyfunction]
 pub(crate) fn svmlight_index(
     py: Python<'_>,
     area: Area<'_>,
     by_query: bool,
     num_threads: usize,
-) -> PyResult<(Vec<CTFScan>, SvmlightFacts, RefusedLine)> {
-    let source = area.source.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+) -> PyResult<(CTFIndexed, SvmlightFacts)> {
     let mode = if by_query { Mode::Ids } else { Mode::Lines };
-    let text = Text { size: source.end() as usize, read: &read };
-    let (part, first, share) = (area.range(text.size), area.first_line, area.share.max(1));
-    let pool = pool(num_threads)?;
-    let index = || svmlight::index(text, first, part, mode, share);
-    Ok(match detached(py, || pool.install(index))? {
+    let index = |text: Text, first, area, share| svmlight::index(text, first, area, mode, share);
+    let (indexed, facts) = match area.index(py, num_threads, index)? {
         Ok((shares, Facts { least_index, largest_index, largest_label })) => {
-            (scans(py, shares)?, SvmlightFacts { least_index, largest_index, largest_label }, RefusedLine::default())
+            (Ok(shares), SvmlightFacts { least_index, largest_index, largest_label })
         }
-        Err(unindexed) => (Vec::new(), SvmlightFacts::default(), RefusedLine::of(unindexed)?),
-    })
+        Err(unindexed) => (Err(unindexed), SvmlightFacts::default()),
+    };
+    Ok((CTFIndexed::of(py, indexed)?, facts))
 }
 
 /// For each sequence between two offsets of an open file: true if all of its lines are blank or contain only comments.
@@ -146,13 +144,10 @@ pub(crate) fn ctf_are_nothing(
     ends: PyReadonlyArray1<'_, u64>,
     num_threads: usize,
 ) -> PyResult<Vec<bool>> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let text = Text { size: source.end() as usize, read: &read };
     let bounds = std::iter::zip(begins.as_slice()?, ends.as_slice()?);
     let ranges: Vec<_> = bounds.map(|(&begin, &end)| begin as usize..end as usize).collect();
     let pool = pool(num_threads)?;
-    Ok(detached(py, || pool.install(|| ctf::are_nothing(text, &ranges)))??)
+    Ok(text.detached(py, |text| pool.install(|| ctf::are_nothing(text, &ranges)))??)
 }
 
 fn as_array(py: Python<'_>, column: Column) -> PyResult<Py<PyAny>> {
@@ -165,8 +160,8 @@ fn as_array(py: Python<'_>, column: Column) -> PyResult<Py<PyAny>> {
     })
 }
 
-fn scans(py: Python<'_>, shares: Vec<ctf::Share>) -> PyResult<Vec<CTFScan>> {
-    shares.into_iter().map(|share| as_arrays(py, share)).collect()
+fn scans(py: Python<'_>, shares: Vec<ctf::Share>) -> PyResult<Vec<Py<CTFScan>>> {
+    shares.into_iter().map(|share| Py::new(py, as_arrays(py, share)?)).collect()
 }
 
 fn as_arrays(py: Python<'_>, share: ctf::Share) -> PyResult<CTFScan> {
@@ -571,16 +566,17 @@ pub(crate) fn ctf_chunk_borders(
     chunk_size_in_bytes: u64,
     in_lines: bool,
 ) -> PyResult<Vec<usize>> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
-    let text = Text { size: source.end() as usize, read: &read };
     let (first, limit) = (first as usize, chunk_size_in_bytes as usize);
-    Ok(detached(py, || ctf::chunk_borders(text, first, limit, mode))??)
+    Ok(text.detached(py, |text| ctf::chunk_borders(text, first, limit, mode))??)
 }
 
-/// The scans of a chunk's pieces, and the chunk.
-type IndexedTuple = (Vec<CTFScan>, Chunk);
+/// A chunk, and the scans of its pieces.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CTFIndexedChunk {
+    scans: Vec<Py<CTFScan>>,
+    chunk: Py<Chunk>,
+}
 
 /// The pass that indexes and parses, from the attributes of an object.
 #[derive(FromPyObject)]
@@ -604,9 +600,7 @@ pub(crate) fn ctf_index_chunks(
     schema: &CTFSchema,
     first_pass: FirstPass,
     num_threads: usize,
-) -> PyResult<Vec<Option<IndexedTuple>>> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+) -> PyResult<Vec<Option<CTFIndexedChunk>>> {
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     // The pass computes the sizes of chunks from their borders without a check.
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
@@ -617,22 +611,21 @@ pub(crate) fn ctf_index_chunks(
     if schema.defining.is_some() || schema.has_words {
         return Err(PyValueError::new_err("only text of numbered sequences is indexed and parsed in one pass"));
     }
-    let text = Text { size: source.end() as usize, read: &read };
     let FirstPass { part_size, excluded, .. } = first_pass;
-    // The pass divides by the size of a part.
-    let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare), excluded };
-    let index = || {
+    let index = |text: Text| {
+        // The pass divides by the size of a part.
+        let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare), excluded };
         let indexed = ctf::index_chunks(pass, &borders, num_threads)?.into_iter();
         // The conversion requests memory for each sequence, so it belongs to the work that may be refused memory.
         let in_few_bytes = |(scans, chunk): IndexedChunk| (scans.into_iter().map(ctf::Share::from).collect(), chunk);
         std::io::Result::Ok(indexed.map(|indexed| indexed.map(in_few_bytes)).collect())
     };
-    let indexed: Vec<Option<(Vec<ctf::Share>, _)>> = detached(py, || pool.install(index))??;
+    let indexed: Vec<Option<(Vec<ctf::Share>, _)>> = text.detached(py, |text| pool.install(|| index(text)))??;
     // Arrays are made only here, because making them needs the interpreter's lock.
-    let indexed = indexed
-        .into_iter()
-        .map(|indexed| indexed.map(|(shares, inner)| Ok((scans(py, shares)?, Chunk { inner }))).transpose());
-    indexed.collect()
+    let in_arrays = |(shares, inner): (Vec<ctf::Share>, _)| {
+        Ok(CTFIndexedChunk { scans: scans(py, shares)?, chunk: Py::new(py, Chunk { inner })? })
+    };
+    indexed.into_iter().map(|indexed| indexed.map(in_arrays).transpose()).collect()
 }
 
 /// Statistics of the samples of a name.

@@ -89,6 +89,14 @@ impl TextArgument<'_> {
             TextArgument::Whole(bytes) => TextSource::Memory(bytes.as_slice()?, 0),
         })
     }
+
+    /// Do work with the text, without the interpreter's lock.
+    pub(crate) fn detached<R: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(Text) -> R) -> PyResult<R> {
+        let source = self.source()?;
+        let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+        let text = Text { size: source.end() as usize, read: &read };
+        detached(py, || work(text))
+    }
 }
 
 /// The source of a text's bytes.
@@ -170,16 +178,13 @@ pub(crate) fn text_line_ends<'py>(
     offsets: PyReadonlyArray1<'py, u64>,
     num_threads: usize,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
-    let (source, offsets) = (text.source()?, offsets.as_slice()?);
+    let (offsets, pool) = (offsets.as_slice()?, pool(num_threads)?);
     // The core finds the offsets of each thread's share by binary search.
     if !offsets.is_sorted() || offsets.first().is_some_and(|&first| first < begin as u64) {
         return Err(PyValueError::new_err("not offsets that ascend"));
     }
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let text = Text { size: source.end() as usize, read: &read };
-    let pool = pool(num_threads)?;
-    let counts = detached(py, || pool.install(|| line_ends_before(text, begin, offsets)))?.map_err(os_error)?;
-    counts.into_array(py)
+    let counts = text.detached(py, |text| pool.install(|| line_ends_before(text, begin, offsets)))?;
+    counts.map_err(os_error)?.into_array(py)
 }
 
 /// Size of a file, times of the last change of its content and of its properties in nanoseconds, and inode. Windows has

@@ -9,22 +9,19 @@ use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::memory::{collected, copied, with_room};
 use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
-use cntkio_core::text::Text;
 use cntkio_core::{keys, timeline};
 use cntkio_memory::file;
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-pub(crate) type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
-
 /// Texts padded with zeros to a common width, and that width. A single long text makes all rows long.
-pub(crate) fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> PyResult<Rows<'py>> {
+pub(crate) fn rows(py: Python<'_>, texts: &[u8], ends: &[usize]) -> PyResult<(Py<PyArray1<u8>>, usize)> {
     let (rows, width) = attached(|| keys::padded(texts, ends))?;
-    Ok((rows.into_array(py)?, width))
+    Ok((rows.into_array(py)?.unbind(), width))
 }
 
 /// The utterances of a list, in its order: of each its key, file, first frame and last frame.
@@ -41,20 +38,20 @@ pub(crate) struct HTKList {
 
 /// A line of a list that cannot be read.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
-pub(crate) struct HTKListError {
+pub(crate) struct ListError {
     /// The line, from 1.
-    line: u64,
-    /// Offset of the line.
-    byte: usize,
-    /// Index in `LIST_FAULTS`.
-    fault: u8,
+    pub(crate) line: u64,
+    /// Its first byte.
+    pub(crate) byte: usize,
+    /// Index in `LIST_FAULTS`, or of a list or a map of Kaldi in `KALDI_LINE_FAULTS`.
+    pub(crate) fault: u8,
 }
 
 /// The outcome of reading a list.
 #[derive(IntoPyObject)]
-pub(crate) enum Listed {
-    List(HTKList),
-    Error(HTKListError),
+pub(crate) enum Listed<L> {
+    List(L),
+    Error(ListError),
 }
 
 /// Read a list of utterances. Returns its content, or the line that cannot be understood.
@@ -66,14 +63,13 @@ pub(crate) fn htk_scan_list(
     folder: Option<Vec<u8>>,
     prefix: Vec<u8>,
     turns_backslashes: bool,
-) -> PyResult<Listed> {
+) -> PyResult<Listed<HTKList>> {
     let rules = ListRules { is_compatible, folder, prefix, turns_backslashes };
     Ok(match detached(py, || htk::scan_list(&text, &rules))? {
-        Err(error) => Listed::Error(HTKListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
+        Err(error) => Listed::Error(ListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
         Ok(list) => {
-            let (keys, width) = rows(py, &list.keys, &list.key_ends)?;
             Listed::List(HTKList {
-                keys: (keys.unbind(), width),
+                keys: rows(py, &list.keys, &list.key_ends)?,
                 // Paths are bytes, because a file system allows any bytes in them.
                 paths: PyList::new(py, list.paths.iter().map(|path| PyBytes::new(py, path)))?.unbind(),
                 files: list.files.into_array(py)?.unbind(),
@@ -163,8 +159,15 @@ pub(crate) struct FrameFinder {
     inner: find::FrameFinder,
 }
 
-/// The utterance of each frame, the frame's number in the utterance, and for each corpus the result of `find_chunks`.
-type FoundFrames<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Vec<ChunkRefs>);
+/// The places of frames.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct FoundFrames {
+    /// The utterance of each frame, and the frame's number in the utterance.
+    utterances: Py<PyArray1<i64>>,
+    frames: Py<PyArray1<u32>>,
+    /// For each corpus the result of `find_chunks`.
+    refs: Vec<Py<ChunkRefs>>,
+}
 
 #[pymethods]
 impl FrameFinder {
@@ -186,13 +189,17 @@ impl FrameFinder {
     }
 
     /// Find frames.
-    fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FoundFrames<'py>> {
+    fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FoundFrames> {
         let frames = frames.as_slice()?;
         let find = || self.inner.find(frames);
         let found =
             if frames.len() < WORTH_UNLOCKING { attached(find)? } else { detached(py, find)? }.ok_or_else(not_there)?;
-        let places = found.chunks.into_iter().map(|chunks| ChunkRefs::of(py, chunks)).collect::<PyResult<_>>()?;
-        Ok((found.utterances.into_array(py)?, found.frames.into_array(py)?, places))
+        let refs = found.chunks.into_iter().map(|chunks| Py::new(py, ChunkRefs::of(py, chunks)?));
+        Ok(FoundFrames {
+            utterances: found.utterances.into_array(py)?.unbind(),
+            frames: found.frames.into_array(py)?.unbind(),
+            refs: refs.collect::<PyResult<_>>()?,
+        })
     }
 }
 
@@ -207,8 +214,24 @@ pub(crate) fn first_same<'py>(
     detached(py, || keys::first_same(rows, width))?.into_array(py)
 }
 
-/// True for big-endian; the vectors `a` and `b` of a compressed file.
-type EncodingArrays<'py> = (bool, Option<(PyReadonlyArray1<'py, f32>, PyReadonlyArray1<'py, f32>)>);
+/// The vectors `a` and `b` of a compressed file.
+type Scales = (Py<PyArray1<f32>>, Py<PyArray1<f32>>);
+
+/// The encoding of a file's values.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct FrameEncoding {
+    is_big_endian: bool,
+    scales: Option<Scales>,
+}
+
+#[pymethods]
+impl FrameEncoding {
+    /// `scales`: none if the file is not compressed.
+    #[new]
+    fn new(is_big_endian: bool, scales: Option<Scales>) -> FrameEncoding {
+        FrameEncoding { is_big_endian, scales }
+    }
+}
 
 /// Bytes of files for `frames_chunk`: block 0 has the bytes that were read, every other block maps a file.
 #[pyclass(frozen, module = "cntkio._core")]
@@ -315,13 +338,14 @@ pub(crate) struct FrameArrays<'py> {
     block_of: PyReadonlyArray1<'py, u32>,
     encoding_of: PyReadonlyArray1<'py, u32>,
     offsets: PyReadonlyArray1<'py, u64>,
-    encodings: Vec<EncodingArrays<'py>>,
+    encodings: Vec<Py<FrameEncoding>>,
 }
 
 /// A chunk of frames in their encoding, with windows of `context` frames before and after each. The chunk takes the
 /// bytes, so the bytes of `frames` are empty afterwards.
 #[pyfunction]
 pub(crate) fn frames_chunk(
+    py: Python<'_>,
     frames: FrameArrays<'_>,
     lengths: PyReadonlyArray1<'_, u32>,
     frame_dim: usize,
@@ -329,13 +353,12 @@ pub(crate) fn frames_chunk(
     is_broadcast: bool,
 ) -> PyResult<Chunk> {
     let FrameArrays { bytes, block_of, encoding_of, offsets, encodings } = frames;
-    let encodings = encodings.into_iter().map(|(is_big_endian, scales)| {
-        let scales = match scales {
-            // The chunk outlives the arrays of Python.
-            Some((a, b)) => Some((copied(a.as_slice()?), copied(b.as_slice()?))),
-            None => None,
-        };
-        Ok(Encoding { is_big_endian, scales })
+    let encodings = encodings.iter().map(|encoding| {
+        let FrameEncoding { is_big_endian, scales } = encoding.get();
+        // The chunk outlives the arrays of Python.
+        let copy = |scales: &Py<PyArray1<f32>>| PyResult::Ok(copied(scales.bind(py).readonly().as_slice()?));
+        let scales = scales.as_ref().map(|(a, b)| PyResult::Ok((copy(a)?, copy(b)?))).transpose()?;
+        Ok(Encoding { is_big_endian: *is_big_endian, scales })
     });
     let starts = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(offsets.as_slice()?);
     let start = |((&block, &encoding), &at): ((&u32, &u32), &u64)| FrameStart { block, encoding, offset: at as usize };
@@ -427,9 +450,8 @@ fn halves(py: Python<'_>, numbers: Numbers) -> PyResult<HalvesArrays> {
 }
 
 fn label_arrays(py: Python<'_>, labels: Labels) -> PyResult<MLFLabels> {
-    let (keys, width) = rows(py, &labels.keys, &labels.key_ends)?;
     Ok(MLFLabels {
-        keys: (keys.unbind(), width),
+        keys: rows(py, &labels.keys, &labels.key_ends)?,
         is_pattern: labels.is_pattern.into_array(py)?.unbind(),
         offsets: labels.at.into_array(py)?.unbind(),
         frames: labels.frames.into_array(py)?.unbind(),
@@ -463,11 +485,9 @@ pub(crate) fn mlf_scan(
     };
     let classes = names.map(|names| names.iter().zip(0..).map(|(name, class)| (name.to_vec(), class)).collect());
     let rules = Rules { is_compatible, unit, frame_period, classes, dim };
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let mut scan = Scan::new(Text { size: source.end() as usize, read: &read }, &rules, mlf::SHARE_BYTES);
     let pool = pool(num_threads)?;
-    let labels = detached(py, || {
+    let labels = text.detached(py, |text| {
+        let mut scan = Scan::new(text, &rules, mlf::SHARE_BYTES);
         // A long scan stops between rounds, because only here can Python's handlers of signals such as Ctrl-C run.
         while pool.install(|| scan.advance())? {
             Python::attach(|py| py.check_signals())?;
@@ -487,8 +507,6 @@ pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> 
 /// The labels in the rows of a text, each once, sorted by their bytes.
 #[pyfunction]
 pub(crate) fn mlf_names<'py>(py: Python<'py>, text: TextArgument<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let names = detached(py, || mlf::label_names(Text { size: source.end() as usize, read: &read }))??;
+    let names = text.detached(py, mlf::label_names)??;
     Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

@@ -2,14 +2,13 @@
 
 use crate::chunk::{Chunk, plain};
 use crate::file::{TextArgument, os_error};
-use crate::htk::{FileBytes, rows};
+use crate::htk::{FileBytes, ListError, Listed, rows};
 use crate::objects::{IntoArray, arrays};
 use crate::pool::{attached, detached, pool};
 use cntkio_core::kaldi::{self, Broken, Kind, LineError, List, Object, Wanted};
 use cntkio_core::memory::{collected, reserve, resize, with_room};
-use cntkio_core::text::Text;
 use cntkio_memory::huge_pages::advise_for;
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -27,24 +26,22 @@ pub(crate) struct KaldiObjects {
     ends: Py<PyArray1<u64>>,
 }
 
-#[pymethods]
-impl KaldiObjects {
-    #[new]
-    fn new(
-        kinds: Py<PyArray1<u8>>,
-        rows: Py<PyArray1<u32>>,
-        cols: Py<PyArray1<u32>>,
-        begins: Py<PyArray1<u64>>,
-        ends: Py<PyArray1<u64>>,
-    ) -> KaldiObjects {
-        KaldiObjects { kinds, rows, cols, begins, ends }
-    }
+/// A fault of an object.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+#[derive(Clone)]
+pub(crate) struct KaldiFault {
+    /// The object, counted from the first of the call.
+    object: usize,
+    byte: usize,
+    /// Index in `KALDI_FAULTS`.
+    fault: u8,
 }
 
-/// The byte of a fault, and its index in `KALDI_FAULTS`.
-type FaultNumbers = Option<(usize, u8)>;
-/// The object with a fault, and the fault.
-type FaultOfObject = Option<(usize, usize, u8)>;
+impl KaldiFault {
+    fn of((object, fault): (usize, Broken)) -> KaldiFault {
+        KaldiFault { object, byte: fault.at, fault: fault.fault as u8 }
+    }
+}
 
 impl KaldiObjects {
     fn of(py: Python<'_>, objects: &[Object]) -> PyResult<KaldiObjects> {
@@ -59,29 +56,51 @@ impl KaldiObjects {
             })
         })?
     }
+}
 
-    fn objects(&self, py: Python<'_>) -> PyResult<Vec<Object>> {
-        let (kinds, begins, ends) = (self.kinds.bind(py), self.begins.bind(py), self.ends.bind(py));
-        let (kinds, begins, ends) = (kinds.readonly(), begins.readonly(), ends.readonly());
-        let (rows, cols) = (self.rows.bind(py).readonly(), self.cols.bind(py).readonly());
-        let (kinds, rows, cols) = (kinds.as_slice()?, rows.as_slice()?, cols.as_slice()?);
-        let bounds = begins.as_slice()?.iter().zip(ends.as_slice()?);
+/// Objects that Python has selected, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct SelectedObjects<'py> {
+    kinds: PyReadonlyArray1<'py, u8>,
+    rows: PyReadonlyArray1<'py, u32>,
+    cols: PyReadonlyArray1<'py, u32>,
+    begins: PyReadonlyArray1<'py, u64>,
+    ends: PyReadonlyArray1<'py, u64>,
+    /// The rows that are read, and the first of the columns.
+    first_rows: PyReadonlyArray1<'py, u32>,
+    lengths: PyReadonlyArray1<'py, u32>,
+    first_cols: PyReadonlyArray1<'py, u32>,
+}
+
+impl SelectedObjects<'_> {
+    fn objects(&self) -> PyResult<Vec<Object>> {
+        let (kinds, rows, cols) = (self.kinds.as_slice()?, self.rows.as_slice()?, self.cols.as_slice()?);
+        let bounds = self.begins.as_slice()?.iter().zip(self.ends.as_slice()?);
         let mut objects = attached(|| with_room(kinds.len()))?;
         for (((&kind, &rows), &cols), (&begin, &end)) in kinds.iter().zip(rows).zip(cols).zip(bounds) {
-            // Python selects from these arrays and passes them back, so a kind may be any number.
+            // An index of Python may be damaged, so a kind may be any number.
             let kind = *Kind::ALL.get(kind as usize).ok_or_else(|| PyValueError::new_err("not a kind of object"))?;
             objects.push(Object { kind, rows, cols, begin: begin as usize, end: end as usize });
         }
         Ok(objects)
     }
-}
 
-fn numbers(fault: Option<Broken>) -> FaultNumbers {
-    fault.map(|fault| (fault.at, fault.fault as u8))
-}
-
-fn numbers_of_object(fault: Option<(usize, Broken)>) -> FaultOfObject {
-    fault.map(|(object, fault)| (object, fault.at, fault.fault as u8))
+    fn wanted(&self) -> PyResult<Vec<Wanted>> {
+        let (objects, first_rows) = (self.objects()?, self.first_rows.as_slice()?);
+        let (num_rows, first_cols) = (self.lengths.as_slice()?, self.first_cols.as_slice()?);
+        // `zip` would leave out objects without a part, and the values would move to other objects.
+        if [first_rows.len(), num_rows.len(), first_cols.len()] != [objects.len(); 3] {
+            return Err(PyValueError::new_err("parts that do not fit the objects"));
+        }
+        let parts = objects.into_iter().zip(first_rows).zip(num_rows).zip(first_cols);
+        let wanted = parts.map(|(((object, &first_row), &num_rows), &first_col)| Wanted {
+            object,
+            first_row,
+            num_rows,
+            first_col,
+        });
+        attached(|| collected(wanted))
+    }
 }
 
 /// Objects of an archive, one after the other.
@@ -94,23 +113,19 @@ pub(crate) struct KaldiScan {
     /// The byte after the last object.
     next: usize,
     /// The fault that ends the pass.
-    fault: FaultNumbers,
+    fault: Option<KaldiFault>,
 }
 
 /// Find the objects of an archive of `total` bytes that begin from `begin` on, in the text or the part of it.
 #[pyfunction]
 pub(crate) fn kaldi_scan(py: Python<'_>, text: TextArgument<'_>, begin: usize, total: usize) -> PyResult<KaldiScan> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let text = Text { size: source.end() as usize, read: &read };
-    let (scan, fault) = detached(py, || kaldi::scan(text, begin, total))?.map_err(os_error)?;
-    let (keys, width) = rows(py, &scan.keys, &scan.key_ends)?;
+    let (scan, fault) = text.detached(py, |text| kaldi::scan(text, begin, total))?.map_err(os_error)?;
     Ok(KaldiScan {
-        keys: (keys.unbind(), width),
+        keys: rows(py, &scan.keys, &scan.key_ends)?,
         offsets: scan.offsets.into_array(py)?.unbind(),
         objects: Py::new(py, KaldiObjects::of(py, &scan.objects)?)?,
         next: scan.next,
-        fault: numbers(fault),
+        fault: fault.map(|fault| KaldiFault::of((scan.objects.len(), fault))),
     })
 }
 
@@ -121,15 +136,13 @@ pub(crate) fn kaldi_objects(
     text: TextArgument<'_>,
     offsets: PyReadonlyArray1<'_, u64>,
     total: usize,
-) -> PyResult<(KaldiObjects, FaultNumbers)> {
-    let (source, offsets) = (text.source()?, offsets.as_slice()?);
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let text = Text { size: source.end() as usize, read: &read };
-    let (objects, fault) = detached(py, || kaldi::objects(text, offsets, total))?.map_err(os_error)?;
-    Ok((KaldiObjects::of(py, &objects)?, numbers(fault)))
+) -> PyResult<(KaldiObjects, Option<KaldiFault>)> {
+    let offsets = offsets.as_slice()?;
+    let (objects, fault) = text.detached(py, |text| kaldi::objects(text, offsets, total))?.map_err(os_error)?;
+    Ok((KaldiObjects::of(py, &objects)?, fault.map(|fault| KaldiFault::of((objects.len(), fault)))))
 }
 
-/// Read rows of objects: for each its first row, number of rows and first column, and of all `num_cols` columns.
+/// Read the selected rows of objects, and `num_cols` columns of each.
 ///
 /// Appends the values in single precision to `bytes`; without it, returns them in double precision. Returns also the
 /// first object with a fault.
@@ -137,35 +150,22 @@ pub(crate) fn kaldi_objects(
 pub(crate) fn kaldi_read<'py>(
     py: Python<'py>,
     text: TextArgument<'py>,
-    objects: &KaldiObjects,
-    parts: (PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>),
+    objects: SelectedObjects<'py>,
     num_cols: usize,
     bytes: Option<&FileBytes>,
     num_threads: usize,
-) -> PyResult<(Bound<'py, PyArray1<f64>>, FaultOfObject)> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let text = Text { size: source.end() as usize, read: &read };
-    let objects = objects.objects(py)?;
-    let (first_rows, num_rows, first_cols) = (parts.0.as_slice()?, parts.1.as_slice()?, parts.2.as_slice()?);
-    // `zip` would leave out objects without a part, and the values would move to other objects.
-    if [first_rows.len(), num_rows.len(), first_cols.len()] != [objects.len(); 3] {
-        return Err(PyValueError::new_err("parts that do not fit the objects"));
-    }
-    let parts = objects.iter().zip(first_rows).zip(num_rows).zip(first_cols);
-    let wanted =
-        parts.map(|(((&object, &first_row), &num_rows), &first_col)| Wanted { object, first_row, num_rows, first_col });
-    let wanted = attached(|| collected(wanted))?;
+) -> PyResult<(Bound<'py, PyArray1<f64>>, Option<KaldiFault>)> {
+    let wanted = objects.wanted()?;
     let num_values =
         // The rows and columns come from the headers of files, so their product may be larger than any memory.
-        num_rows.iter().try_fold(0usize, |sum, &rows| sum.checked_add(num_cols.checked_mul(rows as usize)?));
+        wanted.iter().try_fold(0usize, |sum, one| sum.checked_add(num_cols.checked_mul(one.num_rows as usize)?));
     let num_values = num_values.ok_or_else(|| PyValueError::new_err("too many values"))?;
     let pool = pool(num_threads)?;
     let (doubles, fault) = match bytes {
         Some(bytes) => {
             // The blocks are taken out, because a thread that waits for their lock would hold the interpreter's lock.
             let mut blocks = bytes.take();
-            let decoded = detached(py, || {
+            let decoded = text.detached(py, |text| {
                 let begin = blocks.0.len();
                 reserve(&mut blocks.0, 4 * num_values);
                 // The advice precedes the first use of the memory, because it makes that use cheaper.
@@ -179,7 +179,7 @@ pub(crate) fn kaldi_read<'py>(
         }
         None => {
             let mut doubles = Vec::new();
-            let decoded = detached(py, || {
+            let decoded = text.detached(py, |text| {
                 reserve(&mut doubles, num_values);
                 advise_for(&mut doubles, num_values);
                 resize(&mut doubles, num_values, 0.0);
@@ -188,7 +188,7 @@ pub(crate) fn kaldi_read<'py>(
             (doubles, decoded?)
         }
     };
-    Ok((doubles.into_array(py)?, numbers_of_object(fault.map_err(os_error)?)))
+    Ok((doubles.into_array(py)?, fault.map_err(os_error)?.map(KaldiFault::of)))
 }
 
 /// Read vectors of whole numbers, one after the other. Returns also the first vector with a fault.
@@ -196,20 +196,17 @@ pub(crate) fn kaldi_read<'py>(
 pub(crate) fn kaldi_integers<'py>(
     py: Python<'py>,
     text: TextArgument<'py>,
-    objects: &KaldiObjects,
-) -> PyResult<(Bound<'py, PyArray1<i32>>, FaultOfObject)> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let text = Text { size: source.end() as usize, read: &read };
-    let objects = objects.objects(py)?;
+    objects: SelectedObjects<'py>,
+) -> PyResult<(Bound<'py, PyArray1<i32>>, Option<KaldiFault>)> {
+    let objects = objects.objects()?;
     let num_values = objects.iter().map(|object| object.rows as usize).sum();
     let mut values = Vec::new();
-    let read = || {
+    let fault = text.detached(py, |text| {
         resize(&mut values, num_values, 0);
         kaldi::integers(text, &objects, &mut values)
-    };
-    let fault = detached(py, read)?.map_err(os_error)?;
-    Ok((values.into_array(py)?, numbers_of_object(fault)))
+    })?;
+    let fault = fault.map_err(os_error)?;
+    Ok((values.into_array(py)?, fault.map(KaldiFault::of)))
 }
 
 /// Rows of `dim` values with their neighbours.
@@ -248,43 +245,24 @@ pub(crate) struct KaldiList {
     ranges: Vec<Py<PyArray1<u32>>>,
 }
 
-/// A line that cannot be read.
-#[pyclass(frozen, get_all, module = "cntkio._core")]
-pub(crate) struct KaldiListError {
-    /// The line, from 1.
-    line: u64,
-    /// Its first byte.
-    byte: usize,
-    /// Index in `KALDI_LINE_FAULTS`.
-    fault: u8,
-}
-
-/// The outcome of reading lines.
-#[derive(IntoPyObject)]
-pub(crate) enum Listed {
-    List(KaldiList),
-    Error(KaldiListError),
-}
-
 /// Read a list of objects in archives.
 #[pyfunction]
-pub(crate) fn kaldi_list(py: Python<'_>, text: PyBackedBytes) -> PyResult<Listed> {
+pub(crate) fn kaldi_list(py: Python<'_>, text: PyBackedBytes) -> PyResult<Listed<KaldiList>> {
     listed(py, detached(py, || kaldi::scan_list(&text))?)
 }
 
 /// Read a map from keys to values.
 #[pyfunction]
-pub(crate) fn kaldi_map(py: Python<'_>, text: PyBackedBytes) -> PyResult<Listed> {
+pub(crate) fn kaldi_map(py: Python<'_>, text: PyBackedBytes) -> PyResult<Listed<KaldiList>> {
     listed(py, detached(py, || kaldi::scan_map(&text))?)
 }
 
-fn listed(py: Python<'_>, list: Result<List, LineError>) -> PyResult<Listed> {
+fn listed(py: Python<'_>, list: Result<List, LineError>) -> PyResult<Listed<KaldiList>> {
     Ok(match list {
-        Err(error) => Listed::Error(KaldiListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
+        Err(error) => Listed::Error(ListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
         Ok(list) => {
-            let (keys, width) = rows(py, &list.keys, &list.key_ends)?;
             Listed::List(KaldiList {
-                keys: (keys.unbind(), width),
+                keys: rows(py, &list.keys, &list.key_ends)?,
                 // Paths and values are bytes, because they need not be UTF-8.
                 names: PyList::new(py, list.names.iter().map(|name| PyBytes::new(py, name)))?.unbind(),
                 name_of: list.name_of.into_array(py)?.unbind(),
@@ -296,8 +274,14 @@ fn listed(py: Python<'_>, list: Result<List, LineError>) -> PyResult<Listed> {
     })
 }
 
-/// The bytes of an archive and the offsets of its objects; or the number of a sequence that cannot be written.
-type WrittenArrays<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<u64>>, Option<usize>);
+/// An archive, or the number of a sequence that cannot be written.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct KaldiWritten {
+    bytes: Py<PyArray1<u8>>,
+    /// The first byte of each object.
+    offsets: Py<PyArray1<u64>>,
+    unwritable: Option<usize>,
+}
 
 /// Write a stream of a chunk, whose columns are in full width. `keys`: rows of `width` bytes, padded with zeros.
 #[pyfunction]
@@ -308,12 +292,13 @@ pub(crate) fn kaldi_write<'py>(
     width: usize,
     column: usize,
     is_text: bool,
-) -> PyResult<WrittenArrays<'py>> {
+) -> PyResult<KaldiWritten> {
     let (chunk, keys) = (&plain(&chunk.get().inner)?, keys.as_slice()?);
-    let (written, number) = match detached(py, || kaldi::write(chunk, keys, width, column, is_text))? {
+    let (written, unwritable) = match detached(py, || kaldi::write(chunk, keys, width, column, is_text))? {
         Ok(written) => (written, None),
         // Python has the key of the sequence, which the message needs.
         Err(number) => (kaldi::Written::default(), Some(number)),
     };
-    Ok((written.bytes.into_array(py)?, written.offsets.into_array(py)?, number))
+    let (bytes, offsets) = (written.bytes.into_array(py)?.unbind(), written.offsets.into_array(py)?.unbind());
+    Ok(KaldiWritten { bytes, offsets, unwritable })
 }

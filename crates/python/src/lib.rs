@@ -48,29 +48,38 @@ mod _core {
     use super::release_kept_memory;
 
     #[pymodule_export]
+    use super::budget::{Budget, CutMinibatches, cells_in_rows, scheduled};
+
+    #[pymodule_export]
     use super::cbf::{BinaryFile, CBFChunk, CBFFault, cbf_sizes, cbf_write};
 
     #[pymodule_export]
     use super::check_sums::{of_array, of_file, read};
 
     #[pymodule_export]
-    use super::chunk::{Chunk, pad, spread};
+    use super::chunk::{Chunk, Misfit, pad, spread};
 
     #[pymodule_export]
     use super::compressed::{
-        AccessPoints, CompressedStream, DamagedDataError, Decoders, FrameSums, decompress, zstd_frame, zstd_points,
+        AccessPoints, CompressedStream, DamagedDataError, Decoders, Fed, FrameSums, decompress, zstd_frame, zstd_points,
     };
 
     #[pymodule_export]
     use super::ctf::{
-        CTFBegun, CTFChunk, CTFFinding, CTFScan, CTFSchema, CTFSeen, CTFWordScan, RefusedLine, Spare, SvmlightFacts,
-        SvmlightLayout, ctf_are_distinct, ctf_are_nothing, ctf_chunk_borders, ctf_index, ctf_index_chunks, ctf_infer,
-        ctf_parse, ctf_place, ctf_scan_words, svmlight_index,
+        CTFBegun, CTFChunk, CTFFinding, CTFIndexed, CTFIndexedChunk, CTFScan, CTFSchema, CTFSeen, CTFWordScan, Spare,
+        SvmlightFacts, SvmlightLayout, ctf_are_distinct, ctf_are_nothing, ctf_chunk_borders, ctf_index,
+        ctf_index_chunks, ctf_infer, ctf_parse, ctf_place, ctf_scan_words, svmlight_index,
     };
 
     #[pymodule_export]
     use super::file::{
         available_parallelism, file_read, file_read_into, file_stamp, file_stamps, file_write, text_line_ends,
+    };
+
+    #[pymodule_export]
+    use super::order::{
+        CursorAt, Cursors, Dealt, SeveralReads, Shares, TimelineReader, TruncatedRead, chunk_order, deal, deal_slices,
+        shuffled, steps_of_lanes,
     };
 
     #[pymodule_export]
@@ -87,20 +96,21 @@ mod _core {
 
     #[pymodule_export]
     use super::text::{
-        Dictionary, TokenText, UnreadLine, UnwritableSequence, svmlight_write, text_losses, text_numbers, text_tokens,
-        text_write,
+        Categories, ConvertedText, Dictionary, TextLosses, UnreadLine, UnwritableSequence, svmlight_write, text_losses,
+        text_numbers, text_tokens, text_write,
     };
 
     #[pymodule_export]
     use super::htk::{
-        ChunkRefs, FileBytes, FrameFinder, HTKList, HTKListError, MLFLabels, chunks_of_reads, find_chunks, first_same,
-        frames_chunk, htk_chunk_starts, htk_scan_list, mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
+        ChunkRefs, FileBytes, FoundFrames, FrameEncoding, FrameFinder, HTKList, ListError, MLFLabels, chunks_of_reads,
+        find_chunks, first_same, frames_chunk, htk_chunk_starts, htk_scan_list, mlf_names, mlf_scan, mlf_scan_binary,
+        rolling_order, runs_chunk,
     };
 
     #[pymodule_export]
     use super::kaldi::{
-        KaldiList, KaldiListError, KaldiObjects, KaldiScan, kaldi_integers, kaldi_list, kaldi_map, kaldi_objects,
-        kaldi_read, kaldi_scan, kaldi_windows, kaldi_write,
+        KaldiFault, KaldiList, KaldiObjects, KaldiScan, KaldiWritten, kaldi_integers, kaldi_list, kaldi_map,
+        kaldi_objects, kaldi_read, kaldi_scan, kaldi_windows, kaldi_write,
     };
 
     #[pymodule_init]
@@ -108,7 +118,6 @@ mod _core {
         // A wrong name is an error of the import: `selected` would silently take the fastest kernel.
         cntkio_simd::Kernel::from_environment().map_err(pyo3::exceptions::PyValueError::new_err)?;
         cntkio_simd::Kernel::selected(); // now, before a fork can interrupt another thread that initialises it
-        super::order::register(module)?;
         super::objects::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("THREAD_LIMITS", super::pool::LIMITS)?;

@@ -6,7 +6,7 @@ use crate::lengths::LengthsArray;
 use crate::objects::IntoArray;
 use crate::pool::{as_objects, attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
-use cntkio_core::memory::{self, or_out_of_memory};
+use cntkio_core::memory::{self, OutOfMemory, or_out_of_memory};
 use cntkio_core::timeline::{
     self, Cursor, Delivered, LeftOut, Load, MOST_READS_PASSED, Minibatches, Outcome, Partition, Pause, Pending,
     Randomization, Reader, Request, Slots, Stopped, Table, Truncation, Unread, Window,
@@ -237,7 +237,71 @@ struct State {
     delivered: Vec<Delivered>,
 }
 
+/// The results of several reads, before they are arrays.
+#[derive(Default)]
+struct Found {
+    sequences: Vec<i64>,
+    chunks: Vec<i64>,
+    bounds: Vec<usize>,
+    ends_of_sweep: Vec<bool>,
+    cursors: Vec<Cursor>,
+    refs: Option<ChunksOf>,
+    loads: Option<Vec<u32>>,
+}
+
 impl State {
+    /// Run `work`; if it fails, go back. `run` knows only one error, `Stopped`, so refused memory is part of the value.
+    fn or_back<R>(
+        &mut self,
+        work: impl FnOnce(&mut State) -> Result<R, Stopped>,
+    ) -> Result<Result<R, OutOfMemory>, Stopped> {
+        let begin = self.reader.cursor();
+        // Refused memory is caught here, before `run` does, because the reader must go back while the state is locked.
+        let done = or_out_of_memory(|| work(self));
+        if !matches!(done, Ok(Ok(_))) {
+            // A `clear` would keep the memory, which may be the reason for the failure.
+            self.delivered = Vec::new();
+            self.reader.rewind(begin);
+        }
+        done.map_or_else(|failed| Ok(Err(failed)), |done| done.map(Ok))
+    }
+
+    fn read_several(
+        &mut self,
+        table: Table,
+        rules: &ReadRules,
+        minibatches: Minibatches,
+        most: usize,
+        pause: &mut Pause,
+    ) -> Result<Found, Stopped> {
+        self.delivered.clear();
+        let mut found = Found { bounds: vec![0], ..Found::default() };
+        let ranks = self.reader.ranks();
+        while found.cursors.len() < most {
+            let outcome = self.reader.read_minibatch(table, minibatches, &mut self.delivered, pause)?;
+            if outcome.is_empty && outcome.ended {
+                break;
+            }
+            found.bounds.push(self.delivered.len());
+            // CNTK flags a minibatch without data in its classic readers only.
+            found.ends_of_sweep.push(outcome.end_of_sweep && (!outcome.is_empty || !rules.crosses_sweeps));
+            found.cursors.push(self.reader.cursor());
+            if outcome.ended || self.reader.ranks() != ranks {
+                break;
+            }
+        }
+        let delivered = || self.delivered.iter();
+        found.sequences = memory::collected(delivered().map(|delivered| i64::from(delivered.sequence)));
+        found.chunks = memory::collected(delivered().map(|delivered| i64::from(delivered.chunk)));
+        // Of reads that are dealt afterwards only a part is kept, and `Shares::refs` finds its chunks.
+        if rules.is_dealt {
+            found.loads = Some(memory::collected(delivered().map(|delivered| delivered.load)));
+        } else {
+            found.refs = Some(self.chunks(table));
+        }
+        Ok(found)
+    }
+
     /// The chunks of the delivered sequences.
     fn chunks(&self, table: Table) -> ChunksOf {
         let place = |delivered: &Delivered| {
@@ -307,25 +371,14 @@ impl TimelineReader {
         let lengths: LengthsArray = self.lengths.bind(py).extract()?;
         let chunk_starts = self.chunk_starts.bind(py).readonly();
         let table = Table { lengths: lengths.lengths()?, chunk_starts: chunk_starts.as_slice()? };
-        let mut signal = Ok(());
-        let done = detached(py, || {
-            let mut pause = || {
-                // Handlers of signals run in the main thread, between two steps of Python: while that thread is here,
-                // only this call runs them.
-                signal = Python::attach(|py| py.check_signals());
-                signal.is_ok()
-            };
+        interruptible(py, |pause| {
             // A panic or refused memory poisons the lock. The callers return to a bookmark, so the state stays usable.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             // The mark is set after the lock is taken, so it replaces no other thread's mark, and removed before the
             // lock is released.
             let _running = Running::new(&self.runner);
-            work(&mut state, table, &mut pause)
-        });
-        // If a handler raised an exception, that exception explains why the work stopped.
-        signal?;
-        // Only `pause` stops the work, and then `signal` is an error, which has returned above.
-        done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
+            work(&mut state, table, pause)
+        })
     }
 
     /// Run short `work` and keep the interpreter's lock. If another thread uses the state, release the lock for the
@@ -485,49 +538,11 @@ impl TimelineReader {
     /// and at the end of the data. None if the data have ended before the first read.
     fn read_several(&self, py: Python<'_>, rules: ReadRules, most: usize) -> PyResult<Option<SeveralReads>> {
         let minibatches = rules.minibatches()?;
-        let (crosses_sweeps, is_dealt) = (rules.crosses_sweeps, rules.is_dealt);
-        let read = |state: &mut State, table: Table<'_>, pause: &mut Pause<'_>| {
-            state.delivered.clear();
-            let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
-            let ranks = state.reader.ranks();
-            while ends.len() < most {
-                let (reader, delivered) = (&mut state.reader, &mut state.delivered);
-                let outcome = reader.read_minibatch(table, minibatches, delivered, pause)?;
-                if outcome.is_empty && outcome.ended {
-                    break;
-                }
-                bounds.push(state.delivered.len());
-                // CNTK flags a minibatch without data in its classic readers only.
-                ends.push(outcome.end_of_sweep && (!outcome.is_empty || !crosses_sweeps));
-                cursors.push(state.reader.cursor());
-                if outcome.ended || state.reader.ranks() != ranks {
-                    break;
-                }
-            }
-            let sequences = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.sequence)));
-            let chunks = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.chunk)));
-            let loads = || memory::collected(state.delivered.iter().map(|delivered| delivered.load));
-            let loads = is_dealt.then(loads);
-            // Of reads that are dealt afterwards only a part is kept, and `Shares::refs` finds its chunks.
-            let refs = (!is_dealt).then(|| state.chunks(table));
-            Ok((sequences, chunks, bounds, ends, cursors, refs, loads))
-        };
         let reads = self.run(py, |state, table, pause| {
-            let begin = state.reader.cursor();
-            // Refused memory is caught here, before `run` does, because the reader must go back while the state is
-            // locked.
-            let reads = or_out_of_memory(|| read(state, table, pause));
-            if !matches!(reads, Ok(Ok(_))) {
-                // A `clear` would keep the memory, which may be the reason for the failure.
-                state.delivered = Vec::new();
-                state.reader.rewind(begin);
-            }
-            // `run` knows only one error, `Stopped`, so refused memory is part of the value.
-            reads.map_or_else(|failed| Ok(Err(failed)), |reads| reads.map(Ok))
+            state.or_back(|state| state.read_several(table, &rules, minibatches, most, pause))
         })?;
-        let reads = reads.map_err(no_memory)?;
-        let (sequences, chunks, bounds, ends, cursors, refs, loads) = reads;
-        if ends.is_empty() {
+        let Found { sequences, chunks, bounds, ends_of_sweep, cursors, refs, loads } = reads.map_err(no_memory)?;
+        if cursors.is_empty() {
             return Ok(None);
         }
         let refs = refs.map(|refs| Py::new(py, ChunkRefs::of(py, refs)?)).transpose()?;
@@ -535,7 +550,7 @@ impl TimelineReader {
             sequences: sequences.into_array(py)?.unbind(),
             chunks: chunks.into_array(py)?.unbind(),
             bounds,
-            ends_of_sweep: ends,
+            ends_of_sweep,
             cursors: Py::new(py, Cursors(cursors))?,
             refs,
             loads: loads.map(|loads| loads.into_array(py)).transpose()?.map(Bound::unbind),
@@ -546,12 +561,7 @@ impl TimelineReader {
     fn pass_reads(&self, py: Python<'_>, rules: ReadRules, most: u64, until: u64) -> PyResult<u64> {
         let minibatches = rules.minibatches()?;
         let num_passed = self.run(py, |state, table, pause| {
-            let begin = state.reader.cursor();
-            let passed = or_out_of_memory(|| state.reader.pass(table, minibatches, most, until, pause));
-            if !matches!(passed, Ok(Ok(_))) {
-                state.reader.rewind(begin);
-            }
-            passed.map_or_else(|failed| Ok(Err(failed)), |passed| passed.map(Ok))
+            state.or_back(|state| state.reader.pass(table, minibatches, most, until, pause))
         })?;
         num_passed.map_err(no_memory)
     }
@@ -701,13 +711,13 @@ impl TimelineReader {
 
 /// All chunks in the order of a sweep with this seed.
 #[pyfunction]
-fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
+pub(crate) fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
     detached(py, || timeline::chunk_order(num_chunks as usize, seed))?.into_array(py)
 }
 
 /// The numbers below `count`, in the order in which the sequences of user-defined deserializers are shuffled.
 #[pyfunction]
-fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
+pub(crate) fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
     // A window may have up to 2^32 sequences, so a signal such as Ctrl-C must be able to stop the shuffle.
     interruptible(py, |pause| timeline::shuffled(count, seed, pause))?.into_array(py)
 }
@@ -716,13 +726,16 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
 fn interruptible<R: Send>(py: Python<'_>, work: impl Send + FnOnce(&mut Pause) -> Result<R, Stopped>) -> PyResult<R> {
     let mut signal = Ok(());
     let done = detached(py, || {
-        let mut pause = || {
+        work(&mut || {
+            // Handlers of signals run in the main thread, between two steps of Python: while that thread is here, only
+            // this call runs them.
             signal = Python::attach(|py| py.check_signals());
             signal.is_ok()
-        };
-        work(&mut pause)
+        })
     });
+    // If a handler raised an exception, that exception explains why the work stopped.
     signal?;
+    // Only the pause stops the work, and then `signal` is an error, which has returned above.
     done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
 }
 
@@ -731,7 +744,7 @@ fn interruptible<R: Send>(py: Python<'_>, work: impl Send + FnOnce(&mut Pause) -
 /// `bounds` ascend from 0 to the number of sequences. The `loads` are lengths, or with packed rows the rows that are
 /// dealt.
 #[pyfunction]
-fn deal<'py>(
+pub(crate) fn deal<'py>(
     py: Python<'py>,
     loads: PyReadonlyArray1<'py, u32>,
     bounds: Vec<usize>,
@@ -774,7 +787,7 @@ fn dealt(
 
 /// The sequences that a rank holds of several minibatches in rows, if the ranks share each row. `bounds` as for `deal`.
 #[pyfunction]
-fn deal_slices<'py>(
+pub(crate) fn deal_slices<'py>(
     py: Python<'py>,
     lengths: PyReadonlyArray1<'py, u32>,
     bounds: Vec<usize>,
@@ -796,7 +809,7 @@ fn deal_slices<'py>(
 ///
 /// `bounds` ascend from 0 to the number of sequences, and have one entry more than `lanes`.
 #[pyfunction]
-fn steps_of_lanes<'py>(
+pub(crate) fn steps_of_lanes<'py>(
     py: Python<'py>,
     lengths: PyReadonlyArray1<'py, u32>,
     bounds: Vec<usize>,
@@ -922,23 +935,4 @@ impl Shares {
         let refs = attached(|| self.inner.refs(parts, indices))?;
         ChunkRefs::of(py, refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?)
     }
-}
-
-/// Add the timeline's reader and its functions to the compiled module.
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
-    module.add_function(wrap_pyfunction!(deal, module)?)?;
-    module.add_function(wrap_pyfunction!(deal_slices, module)?)?;
-    module.add_function(wrap_pyfunction!(shuffled, module)?)?;
-    module.add_function(wrap_pyfunction!(steps_of_lanes, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::budget::scheduled, module)?)?;
-    module.add_class::<Budget>()?;
-    module.add_class::<CursorAt>()?;
-    module.add_class::<Cursors>()?;
-    module.add_class::<Dealt>()?;
-    module.add_class::<SeveralReads>()?;
-    module.add_class::<Shares>()?;
-    module.add_class::<TruncatedRead>()?;
-    module.add_class::<TimelineReader>()
 }

@@ -77,11 +77,20 @@ pub(crate) fn svmlight_write<'py>(
     written(py, detached(py, || pool.install(|| svmlight::write(chunk, keys, columns, piece)))?)
 }
 
-/// The number of numbers that a precision changes, and the offset of the first.
-type Changed = (u64, usize);
+/// Numbers that a precision changes, and comments.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct TextLosses {
+    /// The number of numbers that float32 changes, and the offset of the first.
+    num_single: u64,
+    first_single: usize,
+    /// The number of numbers that float64 changes, and the offset of the first.
+    num_double: u64,
+    first_double: usize,
+    num_comments: u64,
+}
 
-/// For a block of whole lines: the numbers that float32 and that float64 change, each with the offset of the first, and
-/// the number of comments. Of CNTK's text format, only the numbers of `fields` count; without a field, all numbers.
+/// The losses in a block of whole lines. Of CNTK's text format, only the numbers of `fields` count; without a field, all
+/// numbers.
 #[pyfunction]
 pub(crate) fn text_losses(
     py: Python<'_>,
@@ -89,12 +98,13 @@ pub(crate) fn text_losses(
     form: &str,
     fields: Vec<PyBackedBytes>,
     num_threads: usize,
-) -> PyResult<(Changed, Changed, u64)> {
+) -> PyResult<TextLosses> {
     let layout = if form == "svmlight" { Layout::Svmlight } else { Layout::Ctf };
     let (block, pool) = (block.as_slice()?, pool(num_threads)?);
     let fields: Vec<&[u8]> = fields.iter().map(|field| &**field).collect();
     let Losses { single, double, num_comments } = detached(py, || pool.install(|| losses(block, layout, &fields)))?;
-    Ok((single, double, num_comments))
+    let ((num_single, first_single), (num_double, first_double)) = (single, double);
+    Ok(TextLosses { num_single, first_single, num_double, first_double, num_comments })
 }
 
 /// Tokens and their numbers. A token is a line of a text, and its number is the line's number from 0.
@@ -145,15 +155,27 @@ impl UnreadLine {
     }
 }
 
-/// Sequences of tokens, or a fault.
+/// Lines in CNTK's text format, or a fault.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
-pub(crate) struct TokenText {
+pub(crate) struct ConvertedText {
     text: Py<PyArray1<u8>>,
     num_lines: u64,
-    /// The number of columns without a token, and the first line that has one.
+    /// The number of columns of tokens that have none, and the first line with such a column.
     num_empty: u64,
     first_empty: Option<u64>,
     fault: Option<Py<UnreadLine>>,
+}
+
+impl ConvertedText {
+    fn of(py: Python<'_>, made: Result<convert::Converted, (u64, LineFault)>) -> PyResult<ConvertedText> {
+        let (made, fault) = match made {
+            Ok(made) => (made, None),
+            // Python knows the file and the line before the block, so it makes the exception.
+            Err(fault) => (convert::Converted::default(), Some(Py::new(py, UnreadLine::of(fault))?)),
+        };
+        let convert::Converted { text, num_lines, num_empty, first_empty } = made;
+        Ok(ConvertedText { text: text.into_array(py)?.unbind(), num_lines, num_empty, first_empty, fault })
+    }
 }
 
 /// Turn lines of columns of tokens into sequences.
@@ -166,7 +188,7 @@ pub(crate) fn text_tokens(
     names: Vec<Vec<u8>>,
     unknown: Option<String>,
     is_annotated: bool,
-) -> PyResult<TokenText> {
+) -> PyResult<ConvertedText> {
     // The core takes the name of a column by the number of its dictionary.
     if names.len() != dictionaries.len() {
         return Err(PyValueError::new_err("the number of names must be the number of dictionaries"));
@@ -175,41 +197,44 @@ pub(crate) fn text_tokens(
     let dictionaries: Vec<&convert::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
     let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
     let style = TokenStyle { names: &names, unknown: unknown.as_deref(), is_annotated };
-    let (made, fault) = match detached(py, || convert::tokens(block, first_key, &dictionaries, style))? {
-        Ok(made) => (made, None),
-        // Python knows the file and the line before the block, so it makes the exception.
-        Err(fault) => (convert::TokenText::default(), Some(Py::new(py, UnreadLine::of(fault))?)),
-    };
-    Ok(TokenText {
-        text: made.text.into_array(py)?.unbind(),
-        num_lines: made.num_lines,
-        num_empty: made.num_empty,
-        first_empty: made.first_empty,
-        fault,
-    })
+    let made = detached(py, || convert::tokens(block, first_key, &dictionaries, style))?;
+    ConvertedText::of(py, made)
 }
 
-/// First column of labels, number of columns, and for categories (names, dimension, whether sparse).
-type LabelTuple = (usize, usize, Option<(Py<Dictionary>, usize, bool)>);
+/// The categories of labels.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct Categories {
+    names: Py<Dictionary>,
+    dim: usize,
+    is_sparse: bool,
+}
 
-/// Turn lines of columns of numbers into labels and features.
+#[pymethods]
+impl Categories {
+    /// `dim`: values of a label's vector; `is_sparse`: it is written as index:1.
+    #[new]
+    fn new(names: Py<Dictionary>, dim: usize, is_sparse: bool) -> Categories {
+        Categories { names, dim, is_sparse }
+    }
+}
+
+/// Turn lines of columns of numbers into labels and features, which are a first column and a number of columns.
 #[pyfunction]
-pub(crate) fn text_numbers<'py>(
-    py: Python<'py>,
+pub(crate) fn text_numbers(
+    py: Python<'_>,
     block: &[u8],
     features: (usize, usize),
-    labels: Option<LabelTuple>,
+    labels: Option<(usize, usize)>,
+    categories: Option<&Categories>,
     separator: Option<u8>,
-) -> PyResult<(Bytes<'py>, u64, Option<UnreadLine>)> {
-    let chosen = match &labels {
-        None => Labels::None,
-        Some((start, count, None)) => Labels::Copied { start: *start, count: *count },
-        Some((start, _, Some((names, dim, is_sparse)))) => {
-            Labels::Category { start: *start, names: &names.get().inner, dim: *dim, is_sparse: *is_sparse }
+) -> PyResult<ConvertedText> {
+    let chosen = match (labels, categories) {
+        (None, _) => Labels::None,
+        (Some((start, count)), None) => Labels::Copied { start, count },
+        (Some((start, _)), Some(&Categories { ref names, dim, is_sparse })) => {
+            Labels::Category { start, names: &names.get().inner, dim, is_sparse }
         }
     };
-    Ok(match detached(py, || convert::numbers(block, features, chosen, separator))? {
-        Ok((text, num_lines)) => (text.into_array(py)?, num_lines, None),
-        Err(fault) => (Vec::new().into_array(py)?, 0, Some(UnreadLine::of(fault))),
-    })
+    let made = detached(py, || convert::numbers(block, features, chosen, separator))?;
+    ConvertedText::of(py, made)
 }

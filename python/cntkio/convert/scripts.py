@@ -243,7 +243,7 @@ def uci_to_ctf(
         what = f"features_start={features_start} and features_dim={features_dim}; expected at least 0 and 1"
         raise ConfigError(what, key="features_start")
     check_word("label_type", label_type, "Category", "Regression", "None")
-    features, labels = (features_start, features_dim), None
+    features, labels, categories = (features_start, features_dim), None, None
     num_columns = features_start + features_dim
     if label_type != "None":
         start, dim = _label_columns(label_type, labels_start, labels_dim)
@@ -251,7 +251,7 @@ def uci_to_ctf(
         begin, end = max(features_start, start), min(features_start + features_dim, start + dim)
         if begin < end:
             raise ConfigError(f"columns {begin} to {end - 1} are both labels and features", key="labels_start")
-        labels = (start, dim, categories)
+        labels = (start, dim)
         num_columns = max(num_columns, start + dim)
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii()):
         raise ConfigError(f"delimiter is {delimiter!r}; expected one ASCII character", key="delimiter")
@@ -262,8 +262,8 @@ def uci_to_ctf(
             for number, block in enumerate(blocks):
                 # A block has whole lines, so the header is in the first block.
                 rows = block.partition(b"\n")[2] if skip_header and not number else block
-                text, lines, fault = _core.text_numbers(rows, features, labels, separator)
-                if fault is not None:
+                made = _core.text_numbers(rows, features, labels, categories, separator)
+                if (fault := made.fault) is not None:
                     line = rows.split(b"\n", fault.line + 1)[fault.line]
                     is_label = label_type == "Category" and fault.column == labels_start
                     unknown = _NO_CATEGORY if is_label else _NOT_A_NUMBER
@@ -277,8 +277,8 @@ def uci_to_ctf(
                         needed += f"; if commas separate the columns, set {caller().words.setting('delimiter', ',')}"
                     # The header was not passed to the core, but counts in the numbers of lines.
                     raise _line_error(path, num_lines + skip_header, fault, needed, unknown)
-                out.write(text.data)
-                num_lines += lines
+                out.write(made.text.data)
+                num_lines += made.num_lines
     return num_lines
 
 
@@ -298,8 +298,8 @@ def _label_columns(label_type: LabelType, start: int | None, dim: int) -> tuple[
 
 def _categories(
     label_type: LabelType, dim: int, num_labels: int | None, mapping_file: AnyPath | None, is_sparse: bool
-) -> tuple[Dictionary, int, bool] | None:
-    """Return the names of categories, the dimension of their vector, and whether it is written as index:1."""
+) -> _core.Categories | None:
+    """Return the categories of labels; None: labels are numbers."""
     if label_type == "Regression":
         if num_labels is not None and num_labels > dim:
             raise ConfigError(f"num_labels={num_labels} is more than labels_dim={dim}", key="num_labels")
@@ -309,7 +309,7 @@ def _categories(
         raise ConfigError(what, key="num_labels")
     numbers = map(str, range(num_labels))
     names = Dictionary("\n".join(numbers)) if mapping_file is None else read_dictionary(mapping_file)
-    return names, max(num_labels, len(names)), is_sparse
+    return _core.Categories(names, max(num_labels, len(names)), is_sparse)
 
 
 def _line_error(path: str, first_line: int, fault: _core.UnreadLine, columns: str, unknown: str) -> FormatError:

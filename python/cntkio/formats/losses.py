@@ -123,8 +123,9 @@ def _losses_in(file: TextInput, form: TextForm, fields: Sequence[bytes]) -> _Los
     changed: dict[np.dtype[Any], tuple[int, int]] = {FLOAT32: (0, 0), FLOAT64: (0, 0)}
     num_comments = 0
     counted = map_lines(file, 0, lambda lines: _core.text_losses(lines, form, fields, 1), "comparing numbers")
-    for begin, (*of_types, more) in counted:
-        num_comments += more
+    for begin, found in counted:
+        num_comments += found.num_comments
+        of_types = (found.num_single, found.first_single), (found.num_double, found.first_double)
         for dtype, (count, first) in zip(changed, of_types, strict=True):
             before, place = changed[dtype]
             changed[dtype] = before + count, place if before or not count else begin + first

@@ -217,8 +217,8 @@ class Arrangement:
         """Return the sequences of items."""
         if self.finder is None:
             return Located(items)
-        sequences, frames, refs = self.finder.find(items)
-        return Located(sequences, frames, [*map(ChunkRefs.found, refs)])
+        found = self.finder.find(items)
+        return Located(found.utterances, found.frames, [*map(ChunkRefs.found, found.refs)])
 
     def partner(self, corpus_index: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the sequences of a corpus that belong to sequences of the table."""

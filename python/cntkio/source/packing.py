@@ -141,10 +141,10 @@ class Packer:
                 "slots is the number of requested samples, divided by the truncation length: request fewer samples"
             ) from None
         if misfit is not None:
-            row, stream_index, num_samples = misfit
-            key = str(order.minibatches[0].keys_of_sequences[row])
-            where = f"sequence {key}, stream {streams[stream_index].name!r}"
-            found = f"{counted(num_samples, 'sample')}, but the sequence counts for {parts.lengths[row]}"
+            key = str(order.minibatches[0].keys_of_sequences[misfit.sequence])
+            where = f"sequence {key}, stream {streams[misfit.stream].name!r}"
+            length = parts.lengths[misfit.sequence]
+            found = f"{counted(misfit.num_samples, 'sample')}, but the sequence counts for {length}"
             raise CorpusError(f"{where}: {found}; truncation needs the same number in every stream")
         # A request may ask for any number of slots: memory is used only up to the last slot with a sample.
         used = mask[: int(parts.slot.max(initial=-1)) + 1].reshape(-1)

@@ -286,10 +286,10 @@ def _feed(
     """Decompress the next data. Return how many bytes were skipped and written, and whether no data were left."""
     begin = stream.position[0]
     end = min(begin + _PASS, stored.size)
-    skipped, count, fault = stream.feed(stored.source(begin, end), end, skip, out)
-    if fault is not None:
-        raise_damage(stored, compression, fault)
-    return skipped, count, begin == end
+    fed = stream.feed(stored.source(begin, end), end, skip, out)
+    if fed.damage is not None:
+        raise_damage(stored, compression, fed.damage.args)
+    return fed.num_skipped, fed.num_written, begin == end
 
 
 def open_compressed(
@@ -315,8 +315,8 @@ def first_text(stored: TextInput, compression: TextCompression, size: int) -> by
     """Return up to `size` bytes from the beginning of a compressed text; fewer if the data after them are damaged."""
     out = np.empty(size, np.uint8)
     end = min(_PASS, stored.size)
-    _, count, _ = _core.CompressedStream(compression).feed(stored.source(0, end), end, 0, out)
-    return out[:count].tobytes()
+    fed = _core.CompressedStream(compression).feed(stored.source(0, end), end, 0, out)
+    return out[: fed.num_written].tobytes()
 
 
 def text_pieces(stored: TextInput, compression: TextCompression, size: int) -> Iterator[bytes]:

@@ -382,7 +382,8 @@ class MixedTimeline:
             while True:
                 run, is_end = self.run(position, count)
                 kept = self._kept(run, longest)
-                order, loads, bounds = core.batches(run.lengths[kept], 0, position)
+                cut = core.batches(run.lengths[kept], 0, position)
+                bounds = cut.bounds
                 if is_end or len(bounds) > 2:
                     break
                 count = 2 * max(len(run.lengths), 1)  # the only minibatch may continue after the run
@@ -401,15 +402,16 @@ class MixedTimeline:
         else:
             run = self._pool(position, budget, budget.pool, longest)
             kept = self._kept(run, longest)
-            order, loads, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64, position)
+            cut = core.batches(run.lengths[kept], (self._seed + position) % 2**64, position)
+            bounds = cut.bounds
             after = run.end
             # The pool's end is in the state, because weights change there. A pool that has not begun is only a
             # position.
             cursors = [Cursor(position, index=after * bool(batch), batch=batch) for batch in range(len(bounds) - 1)]
-        indices = kept[order[: bounds[-1]]]
+        indices = kept[cut.order[: bounds[-1]]]
         ends = np.logical_or.reduceat(run.ends[indices], bounds[:-1]).tolist() if cursors else []
         numbers = {cursor: number for number, cursor in enumerate(cursors)}
-        return _Page(indices, loads, bounds, [*cursors, Cursor(after)], ends, numbers)
+        return _Page(indices, cut.loads, bounds, [*cursors, Cursor(after)], ends, numbers)
 
     def _block(self, position: int, budget: Budget, lanes: _Lanes) -> _Page:
         """Cut the next block of steps in lanes: a pool, or about as many sequences as some steps have."""
@@ -674,9 +676,9 @@ def _cut_each(
     core, orders, steps = budget.for_core(), [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for number, (first, end) in enumerate(itertools.pairwise(bounds)):
         of_lane = (seed + (number + 1) * SEED_STEP) % 2**64
-        order, _, cuts = core.batches(lengths[first:end], of_lane, position)
-        orders.append(first + order[: cuts[-1]].astype(np.int64))
-        steps.append(np.repeat(np.arange(len(cuts) - 1), np.diff(cuts)))
+        cut = core.batches(lengths[first:end], of_lane, position)
+        orders.append(first + cut.order[: cut.bounds[-1]].astype(np.int64))
+        steps.append(np.repeat(np.arange(len(cut.bounds) - 1), np.diff(cut.bounds)))
     return np.concatenate(orders), np.concatenate(steps)
 
 

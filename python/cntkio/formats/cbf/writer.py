@@ -79,7 +79,7 @@ class CBFWriter:
         self._least_size = 8 * sum(info.is_sparse for info in streams) if self._is_documented else 0
         # The next chunk of the file: chunks with the bounds of the sequences that are written from each, the lengths of
         # these sequences, and the bytes that they will have in the file.
-        self._runs: list[tuple[_core.Chunk, int, int]] = []
+        self._runs: list[tuple[_core.Chunk, slice]] = []
         self._lengths: list[npt.NDArray[np.uint32]] = []
         self._size = self._least_size
         self._rows: list[tuple[int, int, int]] = []
@@ -146,7 +146,7 @@ class CBFWriter:
             self._flush()
             self._columns = selected
         count = chunk.num_sequences
-        sizes, longest = _core.cbf_sizes([(chunk, 0, count)], selected, self._is_documented)
+        sizes, longest = _core.cbf_sizes([(chunk, slice(0, count))], selected, self._is_documented)
         # Readers refuse a length of 0.
         counted = longest if lengths is None or self._is_documented else np.maximum(lengths, 1).astype(np.uint32)
         ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -154,7 +154,7 @@ class CBFWriter:
         while first < count:
             full = int(ends[first]) + self._chunk_size - self._size
             last = min(int(np.searchsorted(ends[first + 1 :], full)) + first + 1, count)
-            self._runs.append((chunk, first, last))
+            self._runs.append((chunk, slice(first, last)))
             self._lengths.append(counted[first:last])
             self._size += int(ends[last] - ends[first])
             if self._size >= self._chunk_size:

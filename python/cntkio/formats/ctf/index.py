@@ -524,11 +524,11 @@ def _scanned(
     """Find the sequences from the line at an offset to the line at `last`, or to the end."""
 
     def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
-        scans, refused = _core.ctf_index(area, in_lines, settings.defining, num_threads())
-        if refused.bad_id is not None:
+        indexed = _core.ctf_index(area, in_lines, settings.defining, num_threads())
+        if indexed.bad_id is not None:
             what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
-            raise Locator(file).error(refused.bad_id, what)
-        return scans, refused.long_line
+            raise Locator(file).error(indexed.bad_id, what)
+        return indexed.scans, indexed.long_line
 
     return scanned_parts(file, first, scan, SHARE if in_lines else SHARE_WITH_IDS, last)
 
@@ -640,10 +640,9 @@ def _parse_ahead(
         for entry in _core.ctf_index_chunks(source, wanted, in_lines, first_pass.schema, first_pass, num_threads()):
             if entry is None:  # the text has errors: index it without parsing
                 return chunks, borders[len(chunks)]
-            scans, chunk = entry
-            parts += map(Part.of, scans)
-            num_bytes += chunk.num_bytes
-            chunks.append(chunk)
+            parts += map(Part.of, entry.scans)
+            num_bytes += entry.chunk.num_bytes
+            chunks.append(entry.chunk)
     return chunks, borders[len(chunks)]
 
 

@@ -103,7 +103,7 @@ class Listed(NamedTuple):
         return self.first[which] + self.lengths[which]
 
 
-def _scanned(text: bytes, path: str, prefix: str, compatible: bool) -> _core.HTKList | _core.HTKListError:
+def _scanned(text: bytes, path: str, prefix: str, compatible: bool) -> _core.HTKList | _core.ListError:
     if not compatible and text.startswith(codecs.BOM_UTF8):
         text = b"   " + text[3:]  # blanks, so that the bytes in errors stay true
     if not compatible:
@@ -146,7 +146,7 @@ def read_list(
         other = other_than("scp", path, before="") or "a zero byte; a list is a text"
         raise FormatError(other, path=path, byte=text.index(b"\0"))
     scanned = _scanned(text, name, prefix, compatible)
-    if isinstance(scanned, _core.HTKListError):
+    if isinstance(scanned, _core.ListError):
         kind = _core.LIST_FAULTS[scanned.fault]
         line = decoded(text[scanned.byte :].split(b"\n", 1)[0][:100]).strip()
         # CNTK knows no quotes.
@@ -255,7 +255,7 @@ class Lists:
         for name in self.paths:
             text = all_bytes(name, self.stored.remote)
             scanned = _scanned(text, name, self.prefix, self.compatible)
-            if not isinstance(scanned, _core.HTKListError):
+            if not isinstance(scanned, _core.ListError):
                 names = _paths_of(scanned, name)
                 paths, lines = [names[file] for file in scanned.files], [line for _, line in _lines_of_utterances(text)]
                 found.append((name, text_rows(scanned.keys), paths, lines))
@@ -346,7 +346,7 @@ class Frames(NamedTuple):
 
     bytes: _core.FileBytes
     block_of: npt.NDArray[np.uint32]
-    encodings: list[tuple[bool, Scales | None]]
+    encodings: list[_core.FrameEncoding]
     encoding_of: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.uint64]
     mixes: Counter[str]
@@ -388,7 +388,7 @@ class GatheredFrames:
         self._memory_map = memory_map
         self._num_read = 0
         self._runs: list[tuple[int, ...]] = []  # block, offset, bytes of a frame, encoding
-        self._encodings: list[tuple[bool, Scales | None]] = []
+        self._encodings: list[_core.FrameEncoding] = []
         self._encoding_ids: dict[tuple[bool, bytes | None], int] = {}
 
     def add(self, file: FeatureFile, begins: Int64s, ends: Int64s) -> int | None:
@@ -417,7 +417,8 @@ class GatheredFrames:
         key = (header.is_big_endian, file.path if header.is_compressed else None)
         if key not in self._encoding_ids:
             self._encoding_ids[key] = len(self._encodings)
-            self._encodings.append((header.is_big_endian, _read_scales(file) if header.is_compressed else None))
+            scales = _read_scales(file) if header.is_compressed else None
+            self._encodings.append(_core.FrameEncoding(header.is_big_endian, scales))
         self._runs.append((block, offset, header.frame_size, self._encoding_ids[key]))
         return None
 

@@ -387,7 +387,7 @@ class _KaldiFormat(Format):
         offsets = np.empty(len(order), np.uint64)
         offsets[order] = (starts[:-1] * (4 * dim)).astype(np.uint64)
         zeros = np.zeros(len(order), np.uint32)
-        frames = Frames(block, zeros, [(False, None)], zeros, offsets, Counter())
+        frames = Frames(block, zeros, [_core.FrameEncoding(False, None)], zeros, offsets, Counter())
         return _core.frames_chunk(frames, objects.lengths, dim, self._options.context, self._options.broadcast)
 
     def _doubles(self, objects: Objects, dim: int) -> _core.Chunk:
@@ -401,7 +401,7 @@ class _KaldiFormat(Format):
 
     def _integers(self, objects: Objects, num_classes: int) -> npt.NDArray[np.int32]:
         """Return the whole numbers of vectors, one vector after the other; refuse numbers that are not classes."""
-        values = self._numbers(objects, lambda source, part: _core.kaldi_integers(source, part.columns()), 1)
+        values = self._numbers(objects, _core.kaldi_integers, 1)
         is_wrong = (values < 0) | (values >= num_classes)
         if is_wrong.any():
             place = int(np.argmax(is_wrong))
@@ -446,9 +446,8 @@ class _KaldiFormat(Format):
                 for part, source in parts:
                     values, fault = read(source, part)
                     if fault is not None:
-                        index, byte, code = fault
-                        kind, words = fault_words(code)
-                        raise self._error(part, index, words, kind, byte)
+                        kind, words = fault_words(fault.fault)
+                        raise self._error(part, fault.object, words, kind, fault.byte)
                     results.append(values)
                 # The stamp was compared at the opening; this finds a change during the reads.
                 text.storage.require_unchanged()
@@ -476,8 +475,7 @@ class _KaldiFormat(Format):
 
 
 def _read_rows(source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None) -> Any:
-    rows = part.first_rows, part.lengths, part.first_cols
-    return _core.kaldi_read(source, part.columns(), rows, dim, block, num_threads())
+    return _core.kaldi_read(source, part, dim, block, num_threads())
 
 
 def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> list[CorpusInFiles]:

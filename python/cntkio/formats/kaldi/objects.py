@@ -129,10 +129,6 @@ class Objects(NamedTuple):
         """Return the utterances that a mask, indices or a slice select."""
         return Objects(*self[:4], *(column[which] for column in self[4:]))
 
-    def columns(self) -> _core.KaldiObjects:
-        """Return the columns that describe objects for the core."""
-        return _core.KaldiObjects(self.kinds, self.rows, self.cols, self.begins, self.ends)
-
     def error(self, index: int, what: str, stream: str, kind: str | None, byte: int | None = None) -> FormatError:
         """Return the error about an utterance, or about a byte of it."""
         path, key = shown(self.paths[int(self.files[index])]), decoded(self.keys[index])
@@ -235,7 +231,7 @@ def found_in(files: FilesOfObjects, path: str, content: Content | None, name_of:
             refuse_mark(path, content_of)
             passed(text.size)
             listed = (_core.kaldi_map if form == "map" else _core.kaldi_list)(content_of)
-        if isinstance(listed, _core.KaldiListError):
+        if isinstance(listed, _core.ListError):
             kind = _core.KALDI_LINE_FAULTS[listed.fault]
             line = decoded(content_of[listed.byte :].split(b"\n", 1)[0][:100]).strip()
             other = other_in("kaldi map" if form == "map" else "kaldi", text)
@@ -286,14 +282,14 @@ def _archive(text: TextInput, path: str, name_of: _NameOf) -> Objects:
             then = scan.next
             parts.append((text_rows(scan.keys), scan.offsets, *_columns(scan.objects)))
             if scan.fault is not None:
-                kind, what = fault_words(scan.fault[1])
+                kind, what = fault_words(scan.fault.fault)
                 # After a complete object the file is an archive, whatever follows.
                 what += "" if any(len(part[0]) for part in parts) else other_in("kaldi", text)
                 # The key of the object that begins here, unless nothing is left but blanks.
                 fields = text.read(then, 200).split(maxsplit=1)
                 key = decoded(fields[0][:100]) if fields else None
                 stream = name_of(np.concatenate([part[2] for part in parts]))
-                raise FormatError(what, path=text.path, byte=scan.fault[0], sequence=key, stream=stream, kind=kind)
+                raise FormatError(what, path=text.path, byte=scan.fault.byte, sequence=key, stream=stream, kind=kind)
             if then == at and end == text.size:
                 break
             window = 2 * window if then == at else WINDOW  # an object of text may be longer than the window
@@ -409,7 +405,7 @@ def _not_opened(error: OSError, key: str, where: str) -> OSError:
 
 
 def _failure(
-    path: str, text: TextInput, fault: tuple[int, int], offset: int, key: str, stream: str
+    path: str, text: TextInput, fault: _core.KaldiFault, offset: int, key: str, stream: str
 ) -> Callable[[str], FormatError]:
     """Return a function that makes the error about an object that cannot be read, from its place in the list."""
     other, before = other_in("kaldi", text), text.read(offset - 1, 1) if offset else b" "
@@ -418,9 +414,9 @@ def _failure(
 
     def error(where: str) -> FormatError:
         if may_begin:
-            kind, words = fault_words(fault[1])
+            kind, words = fault_words(fault.fault)
             what = f"{words} ({where}){other}"
-            return FormatError(what, path=path, byte=fault[0], sequence=key, stream=stream, kind=kind)
+            return FormatError(what, path=path, byte=fault.byte, sequence=key, stream=stream, kind=kind)
         list_path, _, line = where.rpartition(", line ")
         what = f"no object of {path} begins at byte {offset}; expected the byte after a key and a blank"
         return FormatError(what, path=list_path, line=int(line), sequence=key, stream=stream, kind="wrong offset")
@@ -430,7 +426,7 @@ def _failure(
 
 def _headers(
     text: TextInput, offsets: npt.NDArray[np.uint64]
-) -> Iterator[tuple[slice, _core.KaldiObjects, tuple[int, int] | None]]:
+) -> Iterator[tuple[slice, _core.KaldiObjects, _core.KaldiFault | None]]:
     """Read headers at offsets that ascend, in windows that a remote or a compressed file needs."""
     done, window = 0, WINDOW
     while done < len(offsets):

@@ -86,17 +86,17 @@ def write_kaldi_file(
             named = Keys(range(first, first + count)) if piece.keys is None else piece.keys
             keys = named.words()
             rows = np.ascontiguousarray(keys).view(np.uint8)
-            written, offsets, wrong = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
-            if wrong is not None:
+            written = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
+            if (wrong := written.unwritable) is not None:
                 info = corpus.streams[column]
                 what = _why_not(info, bytes(keys[wrong]))
                 raise FormatError(what, path=corpus.name, sequence=named[wrong], stream=info.name)
-            archive.write(written.data)
+            archive.write(written.bytes.data)
             if listed is not None and count:
-                places = np.char.mod(b"%d", offsets.astype(np.int64) + size)
+                places = np.char.mod(b"%d", written.offsets.astype(np.int64) + size)
                 lines = np.char.add(np.char.add(keys, b" " + name + b":"), places)
                 listed.write(b"\n".join(lines.tolist()) + b"\n")
-            size += len(written)
+            size += len(written.bytes)
 
 
 def _why_not(info: StreamInformation, key: bytes) -> str:

@@ -239,12 +239,12 @@ class _SvmlightFormat(CTFFormat):
 
         def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
             nonlocal facts
-            scans, found, refused = _core.svmlight_index(area, by_query, num_threads())
-            if refused.bad_id is not None:
+            indexed, found = _core.svmlight_index(area, by_query, num_threads())
+            if indexed.bad_id is not None:
                 what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
-                raise Locator(file).error(refused.bad_id, what + other_in("svmlight", file))
+                raise Locator(file).error(indexed.bad_id, what + other_in("svmlight", file))
             facts = facts.with_more(found)
-            return scans, refused.long_line
+            return indexed.scans, indexed.long_line
 
         start = find_start(file)
         with announced("indexing", file.size - start.offset):
