@@ -23,7 +23,7 @@ pub(crate) static KERNEL: Functions = Functions {
     dense_f32,
     sparse_f32,
     sparse_lines,
-    line_ends,
+    find_all,
     widen_u8: widen,
     widen_u16: widen,
     widen_pairs,

@@ -41,7 +41,7 @@ pub(crate) static KERNEL: Functions = Functions {
     dense_f32,
     sparse_f32,
     sparse_lines,
-    line_ends,
+    find_all,
     widen_u8,
     widen_u16,
     widen_pairs,
@@ -56,8 +56,8 @@ const MAX_TOKENS: usize = 32;
 /// Largest number of sparse entries in a block: an entry and its separator have at least four bytes.
 const MAX_ENTRIES: usize = 16;
 
-/// Bytes of text for whose line ends `line_ends` reserves memory at a time.
-const LINE_END_PART_BYTES: usize = 1 << 14;
+/// Bytes of text for which `find_all` reserves memory at a time.
+const FIND_PART_BYTES: usize = 1 << 14;
 
 /// Distance from the current block to the text that is prefetched.
 const AHEAD_BYTES: usize = 512;
@@ -709,29 +709,29 @@ fn sparse_lines(
     });
 }
 
-/// Append the positions of line ends, always sixteen at a time: the number of line ends in a block is unpredictable.
+/// Append the positions of a byte, always sixteen at a time: the number of them in a block is unpredictable.
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
-fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
-    for (part_number, part) in bytes.chunks(LINE_END_PART_BYTES).enumerate() {
+fn find_all(wanted: u8, bytes: &[u8], out: &mut Vec<u32>) {
+    for (part_number, part) in bytes.chunks(FIND_PART_BYTES).enumerate() {
         out.reserve(part.len() + 16);
         let (spare, mut length) = (out.spare_capacity_mut(), 0);
         for at in (0..part.len()).step_by(64) {
             let text = load(part, at);
-            let mut ends = equal(text, b'\n');
+            let mut found = equal(text, wanted);
             loop {
-                let positions = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(ends, block(&POSITIONS)));
-                let first = _mm512_set1_epi32((part_number * LINE_END_PART_BYTES + at) as i32);
+                let positions = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(found, block(&POSITIONS)));
+                let first = _mm512_set1_epi32((part_number * FIND_PART_BYTES + at) as i32);
                 let positions = _mm512_add_epi32(_mm512_cvtepu8_epi32(positions), first);
-                // SAFETY: memory for one position for each byte of the part, and for sixteen more, is reserved; the part
-                // has at most one line end for each byte before here.
+                // SAFETY: memory for one position for each byte of the part, and for sixteen more, is reserved; at most
+                // every byte of the part before here is one of them.
                 unsafe { _mm512_storeu_si512(spare.as_mut_ptr().add(length).cast(), positions) };
-                let count = ends.count_ones() as usize;
+                let count = found.count_ones() as usize;
                 if count <= 16 {
                     length += count;
                     break;
                 }
                 length += 16;
-                ends &= !below(_tzcnt_u64(_pdep_u64(1 << 16, ends)) as usize);
+                found &= !below(_tzcnt_u64(_pdep_u64(1 << 16, found)) as usize);
             }
         }
         // SAFETY: so many elements were written after the old length.

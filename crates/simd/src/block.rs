@@ -174,9 +174,9 @@ macro_rules! kernel_of_blocks {
         }
 
         #[target_feature(enable = $features)]
-        fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
+        fn find_all(wanted: u8, bytes: &[u8], out: &mut Vec<u32>) {
             // SAFETY: this function has the same requirement.
-            unsafe { block::line_ends::<Vectors>(bytes, out) }
+            unsafe { block::find_all::<Vectors>(wanted, bytes, out) }
         }
     };
 }
@@ -645,23 +645,23 @@ pub(crate) unsafe fn sparse_f32<B: Block>(
     scalar::sparse_f32(bytes, at, dim, indices, values)
 }
 
-/// Append the positions of line ends.
+/// Append the positions of a byte.
 ///
 /// # Safety
 ///
 /// The processor must have the instructions of the block.
 #[inline(always)]
-pub(crate) unsafe fn line_ends<B: Block>(bytes: &[u8], out: &mut Vec<u32>) {
+pub(crate) unsafe fn find_all<B: Block>(wanted: u8, bytes: &[u8], out: &mut Vec<u32>) {
     let (blocks, rest) = bytes.as_chunks();
     for (block, first) in blocks.iter().zip((0..).step_by(BLOCK_BYTES)) {
         // SAFETY: the caller fulfils the same requirement.
-        let mut ends = unsafe { B::load(block) }.equal(b'\n');
-        while ends != 0 {
-            out.push(first + ends.trailing_zeros());
-            ends &= ends - 1;
+        let mut found = unsafe { B::load(block) }.equal(wanted);
+        while found != 0 {
+            out.push(first + found.trailing_zeros());
+            found &= found - 1;
         }
     }
     let length = out.len();
-    scalar::line_ends(rest, out);
-    out[length..].iter_mut().for_each(|end| *end += (bytes.len() - rest.len()) as u32);
+    scalar::find_all(wanted, rest, out);
+    out[length..].iter_mut().for_each(|at| *at += (bytes.len() - rest.len()) as u32);
 }

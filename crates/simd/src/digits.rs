@@ -31,6 +31,15 @@ pub fn value(word: u64, count: u32) -> u32 {
     combined((word ^ ZEROS) << (64 - 8 * count))
 }
 
+/// Value of the first `count` bytes of a word, 1 to 8; `None` if one of them is no digit.
+#[inline(always)]
+pub fn whole(word: u64, count: u32) -> Option<u32> {
+    let digits = (word ^ ZEROS) << (64 - 8 * count);
+    // Carries spoil only bytes after a byte above 9, and that byte is found in any case.
+    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
+    (others == 0).then(|| combined(digits))
+}
+
 /// Value of the last `count` bytes of a word, which must be 0 to 8 digits.
 #[inline(always)]
 pub(crate) fn value_at_end(word: u64, count: u32) -> u32 {
@@ -62,6 +71,8 @@ mod tests {
                 let word = word_at(&bytes, 0).unwrap();
                 assert_eq!(count(word) as usize, digits.len(), "{digits} {next_byte}");
                 assert_eq!(value(word, count(word)), expected, "{digits} {next_byte}");
+                assert_eq!(whole(word, count(word)), Some(expected), "{digits} {next_byte}");
+                assert!(digits.len() == 8 || whole(word, count(word) + 1).is_none(), "{digits} {next_byte}");
             }
         }
         let word = word_at(b"x 501234", 0).unwrap();

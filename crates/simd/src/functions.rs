@@ -16,7 +16,7 @@ pub(crate) struct Functions {
     pub(crate) dense_f32: unsafe fn(&[u8], usize, usize, &mut Vec<f32>) -> usize,
     pub(crate) sparse_f32: unsafe fn(&[u8], usize, u32, &mut Vec<i32>, &mut Vec<f32>) -> usize,
     pub(crate) sparse_lines: unsafe fn(&[u8], usize, usize, &SparseForm, &mut [SparseColumn], &mut Vec<usize>),
-    pub(crate) line_ends: unsafe fn(&[u8], &mut Vec<u32>),
+    pub(crate) find_all: unsafe fn(u8, &[u8], &mut Vec<u32>),
     pub(crate) widen_u8: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
     pub(crate) widen_u16: unsafe fn(&[u16], &mut [MaybeUninit<i32>]),
     pub(crate) widen_pairs: unsafe fn(&[Pair], &mut [MaybeUninit<i32>], &mut [MaybeUninit<f32>]),

@@ -142,16 +142,16 @@ impl Kernel {
         unsafe { (self.0.sparse_lines)(bytes, at, end, form, columns, line_ends) }
     }
 
-    /// Append the position of every LF in `bytes`, in order.
+    /// Append the position of every `wanted` byte in `bytes`, in order.
     ///
     /// # Panics
     ///
     /// If `bytes` has 4 GiB or more.
     #[inline]
-    pub fn line_ends(self, bytes: &[u8], out: &mut Vec<u32>) {
+    pub fn find_all(self, wanted: u8, bytes: &[u8], out: &mut Vec<u32>) {
         assert!(u32::try_from(bytes.len()).is_ok());
         // SAFETY: see above.
-        unsafe { (self.0.line_ends)(bytes, out) }
+        unsafe { (self.0.find_all)(wanted, bytes, out) }
     }
 
     /// Write the numbers that 8-bit forms stand for into every element of a destination of the same length.

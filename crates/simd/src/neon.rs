@@ -14,7 +14,7 @@ pub(crate) static KERNEL: Functions = Functions {
     is_available: || std::arch::is_aarch64_feature_detected!("neon"),
     dense_f32,
     sparse_f32,
-    line_ends,
+    find_all,
     ..scalar::KERNEL
 };
 

@@ -12,7 +12,7 @@ pub(crate) static KERNEL: Functions = Functions {
     dense_f32,
     sparse_f32,
     sparse_lines,
-    line_ends,
+    find_all,
     widen_u8: widen,
     widen_u16: widen,
     widen_pairs,
@@ -258,8 +258,8 @@ pub(crate) fn sparse_f32(
 }
 
 #[inline]
-pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
-    out.extend((0..).zip(bytes).filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at));
+pub(crate) fn find_all(wanted: u8, bytes: &[u8], out: &mut Vec<u32>) {
+    out.extend((0..).zip(bytes).filter(|(_, byte)| **byte == wanted).map(|(at, _)| at));
 }
 
 /// Parses no lines.

@@ -40,6 +40,19 @@ impl ShortText {
         ShortText { word: u128::from_le_bytes(*bytes) & mask, mask, size }
     }
 
+    /// The same text with any bytes in a range of it.
+    ///
+    /// ```
+    /// use cntkio_simd::ShortText;
+    ///
+    /// let text = ShortText::of(b"7 |word 36:1    ", 8).with_any(0..1);
+    /// assert!(text.begins(b"8 |word 421:1 | ") && !text.begins(b"8 |tag 421:1 | c"));
+    /// ```
+    pub fn with_any(self, range: std::ops::Range<usize>) -> ShortText {
+        let mask = range.filter(|&at| at < 16).fold(self.mask, |mask, at| mask & !(0xff << (8 * at)));
+        ShortText { word: self.word & mask, mask, ..self }
+    }
+
     /// Number of bytes.
     #[inline]
     pub fn size(&self) -> usize {

@@ -399,14 +399,14 @@ fn a_limit_ends_the_prefix_inside_a_block() {
 }
 
 #[test]
-fn finds_every_line_end_at_every_length() {
+fn finds_every_byte_of_a_kind_at_every_length() {
     let mut random = Random(6);
     for length in (0..400).chain([40_000]) {
         let text: Vec<u8> = (0..length).map(|_| random.one_of(b"\n\n\x0bx\x8a")).collect();
         let expected: Vec<u32> = (0..length as u32).filter(|at| text[*at as usize] == b'\n').collect();
         for kernel in Kernel::available() {
             let mut positions = vec![7];
-            kernel.line_ends(&text, &mut positions);
+            kernel.find_all(b'\n', &text, &mut positions);
             assert_eq!((positions[0], &positions[1..]), (7, &expected[..]), "{}", kernel.name());
         }
     }
@@ -629,7 +629,7 @@ fn reads_nothing_after_the_slice() {
             check_sparse(kernel, text, 0, 100_000);
             check_sparse_lines(kernel, text, 0, text.len(), &shape);
             let mut line_ends = vec![];
-            kernel.line_ends(text, &mut line_ends);
+            kernel.find_all(b'\n', text, &mut line_ends);
             assert_eq!(line_ends.len(), text.iter().filter(|byte| **byte == b'\n').count());
         }
     }

@@ -152,6 +152,15 @@ impl Builder {
         }
     }
 
+    /// Drop the samples of the current sequence, which are sparse.
+    pub(super) fn drop_sequence(&mut self) {
+        let num_samples = self.num_in_sequence();
+        self.drop_last(num_samples as usize);
+        self.num_samples -= num_samples;
+        // The lines of the sequence are read again.
+        self.line = 0;
+    }
+
     /// Drop the last samples of a sparse column.
     pub(super) fn drop_last(&mut self, num_samples: usize) {
         if let Samples::Sparse { sample_offsets, indices, values, .. } = &mut self.column.samples {

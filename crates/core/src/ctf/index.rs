@@ -121,7 +121,7 @@ impl Scanner<'_> {
             // Kernels also request memory, for a little more than one position for each byte, but there a refused
             // request would end the process.
             memory::reserve(&mut line_ends, part.len() + 64);
-            kernel.line_ends(part, &mut line_ends);
+            kernel.find_all(b'\n', part, &mut line_ends);
             let first = number * LINE_ENDS_BYTES + 1;
             let mut rest = &line_ends[..];
             // Most lines have the id of the line before. A single comparison shows this, so their ids are not read.
@@ -178,7 +178,7 @@ fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     for (number, part) in block.chunks(LINE_ENDS_BYTES).enumerate() {
         line_ends.clear();
         memory::reserve(&mut line_ends, part.len() + 64);
-        kernel.line_ends(part, &mut line_ends);
+        kernel.find_all(b'\n', part, &mut line_ends);
         let first = offset + (number * LINE_ENDS_BYTES + 1) as u64;
         memory::extend(&mut found.starts, line_ends.iter().map(|&end| first + u64::from(end)));
     }

@@ -213,19 +213,21 @@ impl Piece {
 
     /// Scan and parse lines whose ids tell the sequences.
     fn take_ids(&mut self, pass: Pass, offset: usize, lines: &[u8], is_last: bool) -> Option<usize> {
+        let mut parser = Parser::new(lines, offset, pass.schema, &mut self.builders, &mut self.findings);
+        // The parser finds sequences of simple lines by itself. The others are scanned before.
+        let begin = parser.sequences_of_ids(&mut self.scan);
+        let (offset, lines) = (offset + begin, &lines[begin..]);
         let mut found = scan(lines, pass.mode, None).ok()?;
         let end = if is_last { lines.len() } else { found.pop().unwrap_or(0) as usize };
         // Only the index can leave out a sequence, or add lines to the sequence before the chunk.
         if found.head_lines > 0 || !found.hollow.is_empty() || (is_last && found.starts.is_empty()) {
             return None;
         }
-        Parser::new(lines, offset, pass.schema, &mut self.builders, &mut self.findings)
-            .sequences(&found.extents(offset, end), self.scan.starts.len())
-            .ok()?;
         let all = &mut self.scan;
+        parser.sequences(&found.extents(offset, end), all.starts.len()).ok()?;
         memory::append(&mut all.keys, &found.keys);
         memory::extend(&mut all.starts, found.starts.iter().map(|start| offset as u64 + start));
         memory::append(&mut all.lines, &found.lines);
-        Some(end)
+        Some(begin + end)
     }
 }

@@ -10,9 +10,11 @@
 
 use super::builder::Builder;
 use super::findings::Stop;
+use super::ids::{LeadingId, leading_id};
+use super::index::Scan;
 use super::line::LineParser;
 use super::samples::Sight;
-use super::shortcuts::{OneHotLines, SparseLines, num_adjacent};
+use super::shortcuts::{OneHotLines, SparseLines, Taken, num_adjacent};
 use super::{Extent, Findings, Kind, Schema};
 use crate::memory;
 
@@ -53,6 +55,36 @@ impl<'a> Parser<'a> {
     pub(super) fn sequences_of_lines(&mut self, starts: &mut Vec<u64>) -> Result<(), Stop> {
         let parsed = self.each_line(starts);
         self.end(parsed)
+    }
+
+    /// Parse the first sequences of a text that starts with an id, as far as their lines have samples of one entry each
+    /// and nothing else, and append their keys, starts and numbers of lines. Returns the start of the next sequence, at
+    /// the latest of the last one: it may continue after the text.
+    pub(super) fn sequences_of_ids(&mut self, found: &mut Scan) -> usize {
+        let text = self.lines.text;
+        self.lines.sight = Sight { bytes: text, view: text };
+        let (mut start, mut id) = (0, leading_id(text));
+        while let LeadingId::Number(key, _) = id {
+            self.lines.at = start;
+            let Taken { num_lines, is_in_line } = self.one_hot_lines.take_samples(&mut self.lines, text.len());
+            let end = self.lines.at;
+            id = leading_id(&text[end..]);
+            let is_followed = matches!(id, LeadingId::Number(next, size) if next != key && end + size < text.len());
+            let counts = self.lines.builders.iter().map(Builder::num_in_sequence);
+            let (least, most) = counts.fold((u32::MAX, 0), |(least, most), count| (least.min(count), most.max(count)));
+            if is_in_line || !is_followed || least == 0 || most != num_lines {
+                // The index and the exact parser, which know all cases, come next.
+                self.one_hot_lines.flush(self.lines.builders);
+                self.lines.builders.iter_mut().for_each(Builder::drop_sequence);
+                break;
+            }
+            memory::push(&mut found.keys, key);
+            memory::push(&mut found.starts, (self.lines.first_byte + start) as u64);
+            memory::push(&mut found.lines, num_lines);
+            self.lines.builders.iter_mut().for_each(Builder::end_sequence);
+            start = end;
+        }
+        start
     }
 
     fn end(&mut self, parsed: Result<(), Stop>) -> Result<(), Stop> {
@@ -125,7 +157,7 @@ impl<'a> Parser<'a> {
         let (start, num_findings) = (lines.at, lines.findings.first.len());
         let mut num_empty_lines = 0;
         while lines.at < end {
-            let has_sample = self.one_hot_lines.take_samples(lines, end);
+            let has_sample = self.one_hot_lines.take_samples(lines, end).is_in_line;
             if !has_sample && lines.at >= end {
                 break;
             }

@@ -14,7 +14,7 @@ use super::line::LineParser;
 use super::{Extent, Schema, ends_name};
 use crate::chunk::{NumberType, Samples, Values};
 use crate::memory;
-use cntkio_simd::{ShortText, SparseColumn, SparseForm, digits};
+use cntkio_simd::{Kernel, ShortText, SparseColumn, SparseForm, digits};
 use memchr::memchr;
 
 /// Largest number of failed attempts in a row. A success allows as many more attempts as it took lines or sequences.
@@ -159,13 +159,63 @@ const MOST_ONE_HOT_STREAMS: usize = 64;
 const MOST_WAITING: usize = 64;
 /// Bytes that an index of at most five digits and a [`Tail`] take.
 const WINDOW_BYTES: usize = 5 + 16;
+/// Bytes in which colons are found at once: their positions stay in the cache.
+const COLONS_BYTES: usize = 1 << 13;
+
+/// The colons of a text, found a part of the text at a time.
+///
+/// An index ends at a colon. So the place of an entry is known before the entries in front of it are read, and the
+/// processor reads several entries at once.
+#[derive(Default)]
+struct Colons {
+    /// The colons of the part, counted from its first byte.
+    places: Vec<u32>,
+    /// The first byte of the part.
+    begin: usize,
+    /// The first colon that was not asked for yet, counted in `places`.
+    next: usize,
+}
+
+impl Colons {
+    /// The first colon at `at` or after it that was not asked for yet; `None` if the text has none in a part from there.
+    #[inline(always)]
+    fn next(&mut self, kernel: Kernel, text: &[u8], at: usize) -> Option<usize> {
+        loop {
+            let Some(&place) = self.places.get(self.next) else {
+                self.find(kernel, text, at)?;
+                continue;
+            };
+            self.next += 1;
+            let colon = self.begin + place as usize;
+            if colon >= at {
+                return Some(colon);
+            }
+        }
+    }
+
+    /// Find the colons of the part from `at` on; `None` if there are none.
+    #[cold]
+    #[inline(never)]
+    fn find(&mut self, kernel: Kernel, text: &[u8], at: usize) -> Option<()> {
+        let rest = text.get(at..)?;
+        let part = &rest[..rest.len().min(COLONS_BYTES)];
+        (self.begin, self.next) = (at, 0);
+        self.places.clear();
+        // Kernels request memory for a little more than one position for each byte, but there a refused request would
+        // end the process.
+        memory::reserve(&mut self.places, part.len() + 64);
+        kernel.find_all(b':', part, &mut self.places);
+        (!self.places.is_empty()).then_some(())
+    }
+}
 
 /// The text between the index of an entry and the index of the next entry.
 ///
 /// ```text
 /// 7 |word 536:1 |tag 25:1          the tail of the word   ":1 |tag "
-/// 7 |word 8596:1 |tag 25:1         the tail of the tag    ":1 LF 7 |word "
+/// 7 |word 8596:1 |tag 25:1         the tail of the tag    ":1 LF ? |word ", with any id of one digit
 /// ```
+#[derive(Clone, Copy)]
 struct Tail {
     text: ShortText,
     /// The number after the colon.
@@ -178,16 +228,54 @@ struct Tail {
     next: Option<usize>,
 }
 
-/// Samples of a stream, of one entry each, that wait for their column, and the last tail.
+impl Tail {
+    const NEVER: Tail = Tail { text: ShortText::NEVER, value: 0.0, sample_end: 0, next_line: 0, next: None };
+
+    /// The tail from the colon at `colon` on. `None`: this byte is another, or the sample does not end after a number of
+    /// one digit and at most one space.
+    fn at(parser: &LineParser, colon: usize) -> Option<Tail> {
+        let text = parser.sight.view;
+        let head: &[u8; 16] = text.get(colon..)?.first_chunk()?;
+        let value = head[1].wrapping_sub(b'0');
+        if head[0] != b':' || value > 9 {
+            return None;
+        }
+        let sample_end = if head[2] == b' ' { 3 } else { 2 };
+        let next_line = match head[sample_end..] {
+            [b'|', ..] => 0,
+            [b'\n', ..] => sample_end + 1,
+            [b'\r', b'\n', ..] => sample_end + 2,
+            _ => return None,
+        };
+        let pipe = if next_line > 0 { next_line + size_of_id(text, colon + next_line) } else { sample_end };
+        let named = parser.stream_at(colon + pipe).map(|stream| (stream, pipe + parser.names[stream].size()));
+        let (next, size) = match named {
+            Some((stream, size)) if size <= head.len() => (Some(stream), size),
+            // The byte that ends the sample belongs to the text in any case.
+            _ => (None, next_line.max(sample_end + 1)),
+        };
+        // The id of the next line is compared by itself.
+        let any = if next_line > 0 { next_line..pipe } else { 0..0 };
+        let text = ShortText::of(head, size).with_any(any);
+        Some(Tail { text, value: value.into(), sample_end, next_line, next })
+    }
+}
+
+/// Samples of a stream, of one entry each, that wait for their column, and the last two tails.
 ///
-/// A tail is usually the same as the last of its stream. Then one comparison stands for reading a value, the end of a
-/// line, an id and a name. Appending many entries at once takes fewer instructions than one by one.
+/// A tail is usually one of the last two of its stream: in the middle of a line, or at its end. Then a comparison stands
+/// for reading a value, the end of a line and a name. Appending many entries at once takes fewer instructions than one by
+/// one.
 struct OneHots {
     /// Bound of the indices; 0 if samples of this stream do not have one entry.
     dim: usize,
     /// The line of the last sample.
     line: usize,
     tail: Tail,
+    /// The tail before it.
+    other: Tail,
+    /// Samples that the builder does not count yet.
+    num_new: u32,
     num_waiting: usize,
     indices: [i32; MOST_WAITING],
     values: [f32; MOST_WAITING],
@@ -195,8 +283,9 @@ struct OneHots {
 
 impl OneHots {
     fn new() -> OneHots {
-        let tail = Tail { text: ShortText::NEVER, value: 0.0, sample_end: 0, next_line: 0, next: None };
-        OneHots { dim: 0, line: 0, tail, num_waiting: 0, indices: [0; MOST_WAITING], values: [0.0; MOST_WAITING] }
+        let (tail, other) = (Tail::NEVER, Tail::NEVER);
+        let (indices, values) = ([0; MOST_WAITING], [0.0; MOST_WAITING]);
+        OneHots { dim: 0, line: 0, tail, other, num_new: 0, num_waiting: 0, indices, values }
     }
 
     fn begin(&mut self, builder: &Builder) {
@@ -205,6 +294,16 @@ impl OneHots {
             Samples::Sparse { dim, values: Values::F32(_), .. } if builder.is_one_hot => *dim,
             _ => 0,
         };
+    }
+
+    /// Make the tail at a colon the last tail; `None` as in [`Tail::at`].
+    #[cold]
+    #[inline(never)]
+    fn change_tail(&mut self, parser: &LineParser, colon: usize) -> Option<()> {
+        let is_other = parser.sight.view[colon..].first_chunk().is_some_and(|head| self.other.text.begins(head));
+        let tail = if is_other { self.other } else { Tail::at(parser, colon)? };
+        self.other = std::mem::replace(&mut self.tail, tail);
+        Some(())
     }
 
     /// Move the waiting samples into their column.
@@ -224,35 +323,6 @@ impl OneHots {
     }
 }
 
-/// Replace a tail by the text from the colon at `colon` on. `None`: this byte is another, or the sample does not end
-/// after a number of one digit and at most one space.
-#[cold]
-#[inline(never)]
-fn read_tail(parser: &LineParser, colon: usize, tail: &mut Tail) -> Option<()> {
-    let text = parser.sight.view;
-    let head: &[u8; 16] = text.get(colon..)?.first_chunk()?;
-    let value = head[1].wrapping_sub(b'0');
-    if head[0] != b':' || value > 9 {
-        return None;
-    }
-    let sample_end = if head[2] == b' ' { 3 } else { 2 };
-    let next_line = match head[sample_end..] {
-        [b'|', ..] => 0,
-        [b'\n', ..] => sample_end + 1,
-        [b'\r', b'\n', ..] => sample_end + 2,
-        _ => return None,
-    };
-    let pipe = if next_line > 0 { next_line + size_of_id(text, colon + next_line) } else { sample_end };
-    let named = parser.stream_at(colon + pipe).map(|stream| (stream, pipe + parser.names[stream].size()));
-    let (next, size) = match named {
-        Some((stream, size)) if size <= head.len() => (Some(stream), size),
-        // The byte that ends the sample belongs to the text in any case.
-        _ => (None, next_line.max(sample_end + 1)),
-    };
-    *tail = Tail { text: ShortText::of(head, size), value: value.into(), sample_end, next_line, next };
-    Some(())
-}
-
 /// Samples of one entry each, such as words and classes, in lines that contain nothing else. On short lines, the exact
 /// parser, which handles all cases, would take most of the time.
 ///
@@ -263,13 +333,24 @@ pub(super) struct OneHotLines {
     all: Vec<OneHots>,
     /// True if entries may wait.
     is_ahead: bool,
+    colons: Colons,
+}
+
+/// What [`OneHotLines::take_samples`] took.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// Whole lines.
+    pub(super) num_lines: u32,
+    /// True if it stopped after a sample, false if at the start of a line.
+    pub(super) is_in_line: bool,
 }
 
 impl OneHotLines {
     pub(super) fn new(schema: &Schema) -> OneHotLines {
         let count = schema.streams.len();
         let count = if count > MOST_ONE_HOT_STREAMS { 0 } else { count };
-        OneHotLines { all: (0..count).map(|_| OneHots::new()).collect(), is_ahead: false }
+        let all = (0..count).map(|_| OneHots::new()).collect();
+        OneHotLines { all, is_ahead: false, colons: Colons::default() }
     }
 
     /// Move the waiting entries into their columns.
@@ -281,24 +362,26 @@ impl OneHotLines {
         }
     }
 
-    /// Take samples from the parser's position on, of lines that start before `end`. Stops at the start of a line, or
-    /// after a sample. Returns whether it stopped after a sample.
-    pub(super) fn take_samples(&mut self, parser: &mut LineParser, end: usize) -> bool {
+    /// Take samples from the parser's position on, of lines that start before `end`. Stops after a sample, or at the
+    /// start of a line, at the latest of a line with another id.
+    pub(super) fn take_samples(&mut self, parser: &mut LineParser, end: usize) -> Taken {
         let (text, first_byte) = (parser.sight.view, parser.first_byte);
         // The start of the line, and the end of its last sample.
         let (mut line, mut sample_end) = (parser.at, None);
         let pipe = line + size_of_id(text, line);
         let mut next = parser.stream_at(pipe);
         let Some(first) = next.filter(|&stream| !self.all.is_empty() && parser.builders[stream].is_one_hot) else {
-            return false;
+            return Taken::default();
         };
+        let id = id_at(text, line, pipe + 1 - line);
         let mut at = pipe + parser.names[first].size();
         if !self.is_ahead {
             self.is_ahead = true;
             self.all.iter_mut().zip(&*parser.builders).for_each(|(one, builder)| one.begin(builder));
         }
-        let all = &mut self.all[..];
+        let (all, colons) = (&mut self.all[..], &mut self.colons);
         let mut line_number = first_byte + line + 1;
+        let mut num_lines = 0;
         while line < end {
             let stream = match next {
                 Some(stream) => stream,
@@ -309,23 +392,23 @@ impl OneHotLines {
                     stream
                 }
             };
+            let Some(colon) = colons.next(parser.kernel, parser.text, at) else { break };
             let Some(window) = text.get(at..).and_then(<[u8]>::first_chunk::<WINDOW_BYTES>) else { break };
-            let word = u64::from_le_bytes(*window.first_chunk().expect("a window has eight bytes"));
-            let num_digits = digits::count(word);
             // After more digits, the window would have fewer than the sixteen bytes of a tail.
+            let num_digits = colon - at;
             if !(1..=5).contains(&num_digits) {
                 break;
             }
-            let index = digits::value(word, num_digits);
+            let word = u64::from_le_bytes(*window.first_chunk().expect("a window has eight bytes"));
+            let Some(index) = digits::whole(word, num_digits as u32) else { break };
             let one = &mut all[stream];
             // An index out of range and a second sample on a line are findings, which only the exact parser records.
             // The bound 0 leaves other streams to it.
             if index as usize >= one.dim || one.line == line_number {
                 break;
             }
-            let colon = at + num_digits as usize;
-            let head = window[num_digits as usize..].first_chunk().expect("sixteen bytes follow five digits");
-            if !one.tail.text.begins(head) && read_tail(parser, colon, &mut one.tail).is_none() {
+            let head = window[num_digits..].first_chunk().expect("sixteen bytes follow five digits");
+            if !one.tail.text.begins(head) && one.change_tail(parser, colon).is_none() {
                 break;
             }
             one.line = line_number;
@@ -334,10 +417,9 @@ impl OneHotLines {
             one.indices[one.num_waiting % MOST_WAITING] = index as i32;
             one.values[one.num_waiting % MOST_WAITING] = one.tail.value;
             one.num_waiting += 1;
-            let builder = &mut parser.builders[stream];
-            builder.num_samples += 1;
+            one.num_new += 1;
             if one.num_waiting == MOST_WAITING {
-                one.flush(builder);
+                one.flush(&mut parser.builders[stream]);
             }
             at = colon + one.tail.text.size();
             next = one.tail.next;
@@ -345,10 +427,23 @@ impl OneHotLines {
             if one.tail.next_line > 0 {
                 (line, sample_end) = (colon + one.tail.next_line, None);
                 line_number = first_byte + line + 1;
+                num_lines += 1;
+                if !text.get(line..).and_then(<[u8]>::first_chunk).is_some_and(|head| id.begins(head)) {
+                    break;
+                }
             }
+        }
+        for (one, builder) in all.iter_mut().zip(&mut *parser.builders) {
+            builder.num_samples += std::mem::take(&mut one.num_new);
         }
         parser.line_number = line_number;
         parser.at = sample_end.unwrap_or(line);
-        sample_end.is_some()
+        Taken { num_lines, is_in_line: sample_end.is_some() }
     }
+}
+
+/// The id at a position, of `size` bytes with the pipe after it; nothing begins with an id that is too long.
+fn id_at(text: &[u8], at: usize, size: usize) -> ShortText {
+    let head = text.get(at..).and_then(<[u8]>::first_chunk).filter(|_| size <= 16);
+    head.map_or(ShortText::NEVER, |head| ShortText::of(head, size))
 }
