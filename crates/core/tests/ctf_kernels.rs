@@ -47,6 +47,34 @@ fn short_lines(random: &mut Random) -> Vec<u8> {
     text
 }
 
+/// Short lines of samples of one entry, in sequences of some lines, with few faults.
+fn one_hot_lines(random: &mut Random) -> Vec<u8> {
+    let mut text = vec![];
+    let (space, line_end) = (random.one_of(&[" ", " ", ""]), random.one_of(&["\n", "\n", " \n", "\r\n"]));
+    let (step, is_odd) = (random.one_of(&[1, 1, 7, 12_345, 123_456_789]), random.below(3) == 0);
+    for sequence in 0..random.below(40) {
+        let most_lines = if random.below(40) == 0 { 200 } else { 6 };
+        for line in 0..1 + random.below(most_lines) {
+            let id = (sequence * step).to_string();
+            let id = match random.below(if is_odd { 30 } else { 1 }) {
+                1 => format!("0{id}"),
+                2 => String::new(),
+                3 => format!("{id}{id}"),
+                _ => id,
+            };
+            let odd = if is_odd {
+                random.one_of(&["", "", "", " |tag 1:1", " |S0 7:1", " |S0 2000:1", " |# a:1"])
+            } else {
+                ""
+            };
+            let tag =
+                if line == 0 || random.below(3) > 0 { format!(" |tag {}:1", random.below(50)) } else { String::new() };
+            text.extend(format!("{id}{space}|S0 {}:1{tag}{odd}{line_end}", random.below(1000)).bytes());
+        }
+    }
+    text
+}
+
 /// Long lines of sparse samples that are mostly alike, in sequences of one or some lines.
 fn sparse_lines(random: &mut Random) -> Vec<u8> {
     let mut text = vec![];
@@ -110,29 +138,42 @@ fn kernels_agree_on_long_lines_of_sparse_samples() {
 #[test]
 fn lines_that_are_indexed_while_they_are_parsed_give_the_same_index_and_columns() {
     let mut random = Random(52);
-    let mut num_whole = 0;
-    for _ in 0..1_000 {
-        let is_sparse = random.below(2) == 0;
-        let mut text = if is_sparse { sparse_lines(&mut random) } else { short_lines(&mut random) };
+    let mut num_whole = [0, 0];
+    for _ in 0..2_000 {
+        let mode = random.one_of(&[Mode::Lines, Mode::Ids]);
+        let is_sparse = mode == Mode::Lines && random.below(2) == 0;
+        let mut text = match mode {
+            Mode::Lines if is_sparse => sparse_lines(&mut random),
+            Mode::Lines => short_lines(&mut random),
+            Mode::Ids => one_hot_lines(&mut random),
+        };
         if random.below(4) == 0 {
             text.extend(random.one_of::<&[u8]>(&[b"\n", b"|# no sample\n", b"12", b"|src 1:1", b"|other 1\n"]));
         }
         let mut schema = if is_sparse { sparse_schema(&mut random) } else { schema(random.below(2) == 0) };
+        if mode == Mode::Ids {
+            schema = self::schema(false);
+            schema.streams.truncate(2);
+        }
         (schema.defining, schema.is_compact, schema.is_subset) = (None, false, random.below(2) == 0);
         let read = in_memory(&text);
         let source = Text { size: text.len(), read: &read };
         let part_size = random.one_of(&[1, 90, 1000, 1 << 20]);
-        let pass = Pass { text: source, mode: Mode::Lines, schema: &schema, part_size, pool: None, excluded: None };
+        let pass = Pass { text: source, mode, schema: &schema, part_size, pool: None, excluded: None };
         let indexed = ctf::index_chunks(pass, &[0, text.len()], 1).unwrap().into_iter().flatten().next();
-        let scan = ctf::scan(&text, Mode::Lines, None).unwrap();
+        let Ok(scan) = ctf::scan(&text, mode, None) else {
+            assert!(indexed.is_none(), "{}", String::from_utf8_lossy(&text));
+            continue;
+        };
         let mut findings = Findings::new(0, true);
         let block = ctf::parse(&text, &scan.extents(0, text.len()), &schema, &mut findings);
-        let is_sound = scan.hollow.is_empty() && findings.last_straw.is_none();
+        let is_whole = scan.head_lines == 0 && scan.starts.is_empty() == text.is_empty();
+        let is_sound = is_whole && scan.hollow.is_empty() && findings.last_straw.is_none();
         let expected = is_sound.then(|| (vec![scan], Chunk::new(vec![block])));
-        num_whole += usize::from(is_sound);
+        num_whole[usize::from(mode == Mode::Ids)] += usize::from(is_sound);
         assert!(indexed == expected, "{}", String::from_utf8_lossy(&text));
     }
-    assert!((100..900).contains(&num_whole), "{num_whole}");
+    assert!(num_whole.iter().all(|num_whole| (100..900).contains(num_whole)), "{num_whole:?}");
 }
 
 fn kernels_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {

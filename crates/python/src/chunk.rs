@@ -281,7 +281,7 @@ pub(crate) fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> PyResult<RaggedAr
     Ok((values_array(py, ragged.values)?, ragged.sequence_offsets.into_array(py)?, sparse))
 }
 
-fn values_array(py: Python<'_>, values: Values) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn values_array(py: Python<'_>, values: Values) -> PyResult<Bound<'_, PyAny>> {
     Ok(match values {
         Values::F32(values) => values.into_array(py)?.into_any(),
         Values::F64(values) => values.into_array(py)?.into_any(),

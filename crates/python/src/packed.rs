@@ -1,14 +1,17 @@
 //! A minibatch whose array objects are created on first use.
 
-use crate::chunk::{Chunk, Number, RaggedArrays, ragged_arrays, refused};
+use crate::chunk::{Chunk, Number, RaggedArrays, ragged_arrays, refused, values_array};
+use crate::objects::IntoArray;
 use crate::pool::{attached, detached, no_memory, pool, shared};
 use cntkio_core::chunk;
-use cntkio_core::memory::OutOfMemory;
+use cntkio_core::chunk::Values;
+use cntkio_core::memory::{OutOfMemory, collected};
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PySlice;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,8 +30,17 @@ struct Stream {
     arrays: PyOnceLock<OwnedArrays>,
 }
 
-/// Streams of several minibatches, and the sequences of one of them.
-type Part = (Arc<[Ragged]>, Range<usize>);
+/// The streams of several small minibatches that were gathered together.
+type Together = Arc<[SharedStream]>;
+
+/// A stream of several minibatches. Each shows its own part of the values and of the indices.
+struct SharedStream {
+    /// The first sample of each sequence, and the first entry of each sample, counted over all minibatches.
+    sequence_offsets: Vec<i64>,
+    sample_offsets: Option<Vec<i64>>,
+    gathered: Mutex<Option<(Values, Option<Vec<i32>>)>>,
+    arrays: PyOnceLock<(Py<PyAny>, Option<Py<PyAny>>)>,
+}
 
 /// The streams of a minibatch, as ragged arrays.
 ///
@@ -40,8 +52,8 @@ pub(crate) struct Packed {
     num_sequences: usize,
     streams: Vec<Stream>,
     /// Small minibatches that were gathered together, and the sequences of this minibatch among them. `None`: each of
-    /// `streams` has its own samples, as after the first call of `arrays`.
-    together: Mutex<Option<Part>>,
+    /// `streams` has its own samples.
+    together: Option<(Together, Range<usize>)>,
 }
 
 impl Stream {
@@ -57,6 +69,62 @@ impl Stream {
             arrays: PyOnceLock::new(),
         }
     }
+
+    /// The arrays of the stream's own samples.
+    fn own_arrays(&self, py: Python<'_>) -> PyResult<OwnedArrays> {
+        let gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The samples are taken once. Python found no memory for their arrays then.
+        let gathered = gathered.ok_or_else(|| no_memory(OutOfMemory(0)))?;
+        let (values, offsets, sparse) = ragged_arrays(py, gathered)?;
+        let sparse = sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind()));
+        Ok((values.unbind(), offsets.unbind(), sparse))
+    }
+}
+
+impl SharedStream {
+    fn new(ragged: Ragged) -> SharedStream {
+        let (sample_offsets, indices) = ragged.entries.map(|entries| (entries.sample_offsets, entries.indices)).unzip();
+        SharedStream {
+            sequence_offsets: ragged.sequence_offsets,
+            sample_offsets,
+            gathered: Mutex::new(Some((ragged.values, indices))),
+            arrays: PyOnceLock::new(),
+        }
+    }
+
+    /// The arrays of some sequences.
+    fn arrays(&self, py: Python<'_>, sequences: Range<usize>) -> PyResult<OwnedArrays> {
+        let (values, indices) = self.arrays.get_or_try_init(py, || -> PyResult<_> {
+            let gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let (values, indices) = gathered.ok_or_else(|| no_memory(OutOfMemory(0)))?;
+            let indices = indices.map(|indices| indices.into_array(py)).transpose()?;
+            Ok((values_array(py, values)?.unbind(), indices.map(|indices| indices.into_any().unbind())))
+        })?;
+        let part = |array: &Py<PyAny>, range: Range<usize>| {
+            array.bind(py).get_item(PySlice::new(py, range.start as isize, range.end as isize, 1))
+        };
+        let (sequence_offsets, samples) = attached(|| part_of(&self.sequence_offsets, sequences))?;
+        let sequence_offsets = sequence_offsets.into_array(py)?.unbind();
+        let (Some(sample_offsets), Some(indices)) = (&self.sample_offsets, indices) else {
+            let num_samples = self.sequence_offsets[self.sequence_offsets.len() - 1] as usize;
+            let dim = values.bind(py).len()? / num_samples.max(1);
+            return Ok((part(values, samples.start * dim..samples.end * dim)?.unbind(), sequence_offsets, None));
+        };
+        let (sample_offsets, entries) = attached(|| part_of(sample_offsets, samples))?;
+        let indices = part(indices, entries.clone())?.cast_into()?.unbind();
+        Ok((
+            part(values, entries)?.unbind(),
+            sequence_offsets,
+            Some((sample_offsets.into_array(py)?.unbind(), indices)),
+        ))
+    }
+}
+
+/// The offsets of some consecutive items, from 0 on, and the range that they had.
+fn part_of(offsets: &[i64], items: Range<usize>) -> (Vec<i64>, Range<usize>) {
+    let offsets = &offsets[items.start..=items.end];
+    let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
+    (collected(offsets.iter().map(|at| at - first)), first as usize..last as usize)
 }
 
 impl Packed {
@@ -66,34 +134,17 @@ impl Packed {
             stream.gathered = Mutex::new(Some(ragged));
             stream
         };
-        Packed { num_sequences, streams: ragged.into_iter().map(stream).collect(), together: Mutex::default() }
+        Packed { num_sequences, streams: ragged.into_iter().map(stream).collect(), together: None }
     }
 
     /// The minibatches of streams that were gathered together. `bounds`: the first sequence of each and, last, the end.
     fn several(ragged: Vec<Ragged>, bounds: &[usize]) -> impl Iterator<Item = Packed> {
-        let all: Arc<[Ragged]> = ragged.into();
+        let all: Together = ragged.into_iter().map(SharedStream::new).collect();
         bounds.windows(2).map(move |pair| {
             let own = pair[0] - bounds[0]..pair[1] - bounds[0];
-            let streams = all.iter().map(|ragged| Stream::new(&ragged.sequence_offsets[own.start..=own.end]));
-            Packed {
-                num_sequences: own.len(),
-                streams: streams.collect(),
-                together: Mutex::new(Some((all.clone(), own))),
-            }
+            let streams = all.iter().map(|shared| Stream::new(&shared.sequence_offsets[own.start..=own.end]));
+            Packed { num_sequences: own.len(), streams: streams.collect(), together: Some((all.clone(), own)) }
         })
-    }
-
-    /// Copy the sequences of this minibatch out of the arrays that it shares with others, and give up its share of them.
-    fn separate(&self) -> PyResult<()> {
-        let mut together = self.together.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((all, own)) = &*together {
-            let parts = attached(|| all.iter().map(|ragged| ragged.part(own.clone())).collect::<Vec<_>>())?;
-            for (stream, part) in self.streams.iter().zip(parts) {
-                *stream.gathered.lock().unwrap_or_else(PoisonError::into_inner) = Some(part);
-            }
-            *together = None;
-        }
-        Ok(())
     }
 
     fn stream(&self, number: usize) -> PyResult<&Stream> {
@@ -110,15 +161,10 @@ impl Packed {
 
     /// Values, sequence offsets and, if sparse, (sample offsets, indices) of a stream; the same objects each time.
     fn arrays<'py>(&self, py: Python<'py>, stream: usize) -> PyResult<RaggedArrays<'py>> {
-        let stream = self.stream(stream)?;
-        self.separate()?;
-        let (values, offsets, sparse) = stream.arrays.get_or_try_init(py, || -> PyResult<_> {
-            let gathered = stream.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
-            // The samples are taken once. Python found no memory for their arrays then.
-            let gathered = gathered.ok_or_else(|| no_memory(OutOfMemory(0)))?;
-            let (values, offsets, sparse) = ragged_arrays(py, gathered)?;
-            let sparse = sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind()));
-            Ok((values.unbind(), offsets.unbind(), sparse))
+        let own = self.stream(stream)?;
+        let (values, offsets, sparse) = own.arrays.get_or_try_init(py, || match &self.together {
+            Some((all, sequences)) => all[stream].arrays(py, sequences.clone()),
+            None => own.own_arrays(py),
         })?;
         let sparse = sparse.as_ref().map(|(offsets, indices)| (offsets.bind(py).clone(), indices.bind(py).clone()));
         Ok((values.bind(py).clone(), offsets.bind(py).clone(), sparse))
@@ -212,8 +258,8 @@ type Turn<'a> = (&'a [Job<'a>], &'a [&'a [usize]]);
 /// The most selections in a turn of a thread.
 const MOST_IN_TURN: usize = 8;
 /// Smaller minibatches are gathered together, because a few sequences take less time than an array for each stream.
-const SMALL: usize = 16 << 10;
-/// The most bytes that are gathered together. A minibatch keeps all of them in memory until its arrays are first used.
+const SMALL: usize = 64 << 10;
+/// The most bytes that are gathered together. A minibatch keeps all of them in memory.
 const MOST_TOGETHER: usize = 256 << 10;
 /// The most minibatches and, about, sequences that are gathered together.
 const MOST_MINIBATCHES_TOGETHER: usize = 64;

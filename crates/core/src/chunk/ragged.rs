@@ -66,26 +66,6 @@ impl Ragged {
     pub fn num_samples(&self) -> i64 {
         self.sequence_offsets.last().copied().unwrap_or(0)
     }
-
-    /// A copy of some consecutive sequences.
-    pub fn part(&self, sequences: Range<usize>) -> Ragged {
-        let (sequence_offsets, samples) = part_of(&self.sequence_offsets, sequences);
-        let Some(RaggedEntries { sample_offsets, indices }) = &self.entries else {
-            let dim = self.values.len() / usize::try_from(self.num_samples()).map_or(1, |count| count.max(1));
-            let values = self.values.part(samples.start * dim..samples.end * dim);
-            return Ragged { sequence_offsets, values, entries: None };
-        };
-        let (sample_offsets, entries) = part_of(sample_offsets, samples);
-        let (values, indices) = (self.values.part(entries.clone()), memory::copied(&indices[entries]));
-        Ragged { sequence_offsets, values, entries: Some(RaggedEntries { sample_offsets, indices }) }
-    }
-}
-
-/// The offsets of some consecutive items, from 0 on, and the range that they had.
-fn part_of(offsets: &[i64], items: Range<usize>) -> (Vec<i64>, Range<usize>) {
-    let offsets = &offsets[items.start..=items.end];
-    let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
-    (memory::collected(offsets.iter().map(|at| at - first)), first as usize..last as usize)
 }
 
 /// Why a selection cannot be packed.

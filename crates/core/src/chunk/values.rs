@@ -5,7 +5,6 @@ use crate::number::Element;
 use cntkio_memory::copy::AnyWidth;
 use cntkio_memory::huge_pages::{advise_for, advise_huge_pages};
 use cntkio_memory::small::Number;
-use std::ops::Range;
 
 /// A type of values. CNTK's formats have floats; tables, svmlight texts and Python also have whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,16 +100,6 @@ impl Values {
     /// True if the column is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// A copy of some values.
-    pub(crate) fn part(&self, range: Range<usize>) -> Values {
-        match self {
-            Values::F32(values) => Values::F32(memory::copied(&values[range])),
-            Values::F64(values) => Values::F64(memory::copied(&values[range])),
-            Values::I32(values) => Values::I32(memory::copied(&values[range])),
-            Values::I64(values) => Values::I64(memory::copied(&values[range])),
-        }
     }
 
     /// Bytes of the values.
