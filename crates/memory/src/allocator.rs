@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! requested size   4 MB + 1        small shelf   24 of 1 MB
-//! size class       4.5 MB          large shelf   3 of 4.5 MB, 1 of 16 MB
+//! size class       4.25 MB         large shelf   3 of 4.25 MB, 1 of 16 MB
 //! ```
 //!
 //! Where the system has no memory, [`Reserve`] has some megabytes. Most requests of the core are small and cannot
@@ -22,19 +22,28 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Smaller requests go to the system's allocator.
+// The figures are processor times of sweeps over texts of 256 MB in minibatches of 1,024, on two cores of a Sapphire
+// Rapids: medians of at least 12 turns, with a noise of about 4 %.
+
+/// Smaller requests go to the system's allocator. With 32 KB, the time is the same; with 128 KB, a first sweep over sparse
+/// text has twice the page faults.
 const LEAST_BYTES: usize = 64 << 10;
-/// Larger requests go to the system's allocator.
+/// Larger requests go to the system's allocator. With 16 MB, pixels take 1.09 times as long.
 const MOST_BYTES: usize = 32 << 20;
-/// Largest total size of the kept blocks of a shelf.
+/// Largest total size of the kept blocks of a shelf. With 16 MB on the small shelf, sparse text takes 1.04 to 1.09 times
+/// as long, with 64 MB 0.92 to 1.00; minibatches of 8,192 pixels take 1.23 times as long without a large shelf, 0.95 with
+/// one of 64 MB.
 const KEPT_BYTES: usize = 32 << 20;
-/// Largest number of kept blocks of a shelf.
+/// Largest number of kept blocks of a shelf. With half as many, the time is the same.
 const NUM_SLOTS: usize = 256;
-/// Size of the largest block on the shelf of small blocks.
+/// Size of the largest block on the shelf of small blocks. With 2 MB, pixels take 1.05 times as long, with 8 MB 1.03.
 const MOST_SMALL_BYTES: usize = 4 << 20;
-/// Size of a huge page. Blocks of this size and larger are backed by huge pages, if the system has them.
+/// Size of a huge page. Blocks of this size and larger are backed by huge pages, if the system has them. If smaller blocks
+/// share huge pages, a tenth of the page faults are left, but the time is the same and the memory 1.05 to 1.10 times as
+/// large.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Blocks of this size and larger are maps of their own instead of blocks of the system's allocator.
+/// Blocks of this size and larger are maps of their own instead of blocks of the system's allocator. With 512 KB or 2 MB,
+/// the time is the same; with 64 KB, 15 sweeps over sparse text take 0.9 of the memory but 1.01 to 1.04 times as long.
 const LEAST_MAPPED_BYTES: usize = 1 << 20;
 /// Alignment of every block that may be kept.
 const ALIGN_BYTES: usize = 16;
@@ -298,9 +307,10 @@ fn block_of(layout: Layout) -> Option<usize> {
     if !(LEAST_BYTES..=MOST_BYTES).contains(&size) || layout.align() > ALIGN_BYTES {
         return None;
     }
-    // There are two size classes from one power of two to the next, so that kept blocks often fit. There are eight for
-    // blocks with huge pages, because such a block takes all its memory, not only the pages that are used.
-    let shift = if size < HUGE_PAGE_BYTES { 1 } else { 3 };
+    // There are two size classes from one power of two to the next, so that kept blocks often fit. There are sixteen
+    // for blocks with huge pages, because such a block takes all its memory, not only the pages that are used: with
+    // eight, sparse text takes 1.03 times the memory in the same time.
+    let shift = if size < HUGE_PAGE_BYTES { 1 } else { 4 };
     Some(size.next_multiple_of(1 << (size.ilog2() - shift)))
 }
 
