@@ -357,6 +357,22 @@ mod tests {
         assert_eq!(losses(text, Layout::Ctf, &[b"y"]).single, (3, 25));
     }
 
+    /// True if a value lies in the middle between a number and the neighbor that would be written for it.
+    fn is_tie(value: f32, mantissa: u64, exponent: i32) -> bool {
+        let mut buffer = ryu::Buffer::new();
+        let written = number::scan(buffer.format_finite(value).as_bytes(), 0).unwrap();
+        let (other, same) = without_zeros(&written);
+        let middle = (mantissa + other) as f64 / 2.0 * 10f64.powi(exponent);
+        same == exponent && mantissa.abs_diff(other) == 1 && (f64::from(value) / middle - 1.0).abs() < 1e-14
+    }
+
+    #[test]
+    fn both_neighbors_of_a_tie_are_kept() {
+        for text in ["1100000.2", "1100000.3", "11000003e-1"] {
+            assert_eq!(kept(text), (true, true), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn the_fewest_digits_of_a_value_are_kept(bits: u32, wide: u64, blanks in 0usize..70) {
@@ -378,7 +394,8 @@ mod tests {
             let value: f32 = text.parse().unwrap();
             let number = number::scan(text.as_bytes(), 0).unwrap();
             let (mantissa, exponent) = without_zeros(&number);
-            let is_kept = value.is_finite() && number.is_exact && is_shortest(value, mantissa, exponent) && (mantissa == 0 || value != 0.0);
+            let is_written = is_shortest(value, mantissa, exponent) || is_tie(value, mantissa, exponent);
+            let is_kept = value.is_finite() && number.is_exact && is_written && (mantissa == 0 || value != 0.0);
             prop_assert_eq!(losses(line.as_bytes(), Layout::Ctf, &[]).single.0 == 0, is_kept, "{}", text);
         }
     }
