@@ -253,11 +253,12 @@ fn keeps_single(number: &Decimal, text: &[u8]) -> bool {
         return value.is_finite() && (mantissa == 0) == (value == 0.0) && is_shortest(value, mantissa, exponent);
     }
     let unit = 10f64.powi(exponent);
-    let shorter = (mantissa + 5) / 10 * 10;
+    let below = mantissa / 10 * 10;
     // A tie counts: either neighbour may be written. The difference is rounded, so the bound is a little larger.
     let is_nearest = (f64::from(value) - mantissa as f64 * unit).abs() * 2.0 <= unit * 1.000_001;
-    // These digits are the fewest if the number with one digit less is another float32.
-    mantissa < FEWEST_SINGLE || (is_nearest && (shorter == mantissa || (shorter as f64 * unit) as f32 != value))
+    // These digits are the fewest if both neighbors with one digit less are other float32 numbers.
+    let are_fewest = [below, below + 10].iter().all(|&shorter| (shorter as f64 * unit) as f32 != value);
+    mantissa < FEWEST_SINGLE || (is_nearest && are_fewest)
 }
 
 /// True if a number has the fewest digits that read back to a value.
@@ -371,6 +372,7 @@ mod tests {
         for text in ["1100000.2", "1100000.3", "11000003e-1"] {
             assert_eq!(kept(text), (true, true), "{text}");
         }
+        assert_eq!(kept("8.4573975"), (false, true)); // 8.457397 is the same float32, 8.457398 is not
     }
 
     proptest! {
