@@ -37,8 +37,11 @@ PYTHON = sys.executable
 
 
 def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) -> None:
-    print(f"\nSweeps in minibatches of {size} samples, MB/s; in brackets the multiple of CNTK 2.7's speed\n")
-    line("", *SETTINGS, "CNTK 2.7", "goal", "goal no 512")
+    print(
+        f"\nSweeps in minibatches of {size} samples, MB/s; in brackets the multiple of CNTK 2.7's speed; and seconds\n"
+        "of cntkio's processor time for 1 GB\n"
+    )
+    line("", *SETTINGS, "CNTK 2.7", "goal", "goal no 512", "processor")
     engines = {name: Engine(PYTHON, HERE / "harness" / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
     for kind, path in paths.items():
         num_bytes = path.stat().st_size
@@ -60,6 +63,7 @@ def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) 
                 f"{base:.0f}" if base else "-",
                 goal,
                 GOALS[kind][2],
+                f"{answers['cntkio']['processor'] / num_bytes * 1e9:.2f}",
             )
     for engine in engines.values():
         engine.close()
@@ -112,8 +116,8 @@ def memory(path: Path) -> None:
 
 def parts(paths: dict[str, Path], repeat: int) -> None:
     print(
-        "\nParts, MB/s: the file read in blocks of 1 MB; indexed (goal: 6000); text in memory parsed (goals for\n"
-        "one thread: floats and sparse 3000, mnist 5000, seqs 1200)\n"
+        "\nParts, MB/s: the file read in blocks of 1 MB; indexed (goal: 6000); all its text in memory parsed (goals\n"
+        "for one thread: floats and sparse 3000, mnist 5000, seqs 1200)\n"
     )
     jobs = ("read", "index", "parse")
     engines = {name: Engine(PYTHON, HERE / "harness" / "sweeps.py", **settings) for name, settings in SETTINGS.items()}

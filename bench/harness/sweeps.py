@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bench starts t
 from harness import corpora
 from harness.engines import Answer, timed
 
-IN_MEMORY = 16 << 20  # bytes of text for measurements in memory
 PIECE = 512 << 10  # bytes that a thread parses at a time; a piece and its values fit a core's cache
 WARM_UP = 1000  # small minibatches before a measurement of small minibatches
 LINE = 1 << 14  # bytes by which a piece may be larger
@@ -169,7 +168,7 @@ def read(path: str, streams: Streams) -> Answer:
 
 
 class Text:
-    """The first lines of a file in memory, with their table."""
+    """The lines of a file in memory, with their table."""
 
     path = ""
     text = np.empty(0, np.uint8)
@@ -183,7 +182,7 @@ class Text:
 
         if cls.path != path:
             with Path(path).open("rb") as file:
-                head = file.read(IN_MEMORY)
+                head = file.read()
                 size = head.rfind(b"\n") + 1
                 area = Area((file.fileno(), size), 0, 0, size, size)
                 (scan,) = _core.ctf_index(area, head.startswith(b"|"), None, 1).scans

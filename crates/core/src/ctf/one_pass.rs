@@ -2,7 +2,8 @@
 //!
 //! 1. [`chunk_borders`] reads around the place where each chunk should end, and finds where it does end.
 //! 2. [`index_chunks`] indexes and parses each chunk in pieces, part by part while the text is in the cache. If each line
-//!    is a sequence, the ends of the lines that the parser reaches are the index; lines with ids are scanned first.
+//!    is a sequence, the ends of the lines that the parser reaches are the index, and so are other ids on lines of one-hot
+//!    samples; other lines with ids are scanned first.
 //!
 //! Only text without a fault comes this way. A chunk with any finding is left to the index and the parser, which know
 //! its lines and can tell where it is wrong.
