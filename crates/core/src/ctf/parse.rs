@@ -18,6 +18,9 @@ use super::shortcuts::{OneHotLines, SparseLines, Taken, num_adjacent};
 use super::{Extent, Findings, Kind, Schema};
 use crate::memory;
 
+/// Longer sequences are left to the index: the last sequence of each text is parsed twice.
+const MOST_SEQUENCE_BYTES: usize = 1 << 15;
+
 /// A parser of the sequences in one text.
 pub(super) struct Parser<'a> {
     pub(super) lines: LineParser<'a>,
@@ -66,7 +69,8 @@ impl<'a> Parser<'a> {
         let (mut start, mut id) = (0, leading_id(text));
         while let LeadingId::Number(key, _) = id {
             self.lines.at = start;
-            let Taken { num_lines, is_in_line } = self.one_hot_lines.take_samples(&mut self.lines, text.len());
+            let most = text.len().min(start.saturating_add(MOST_SEQUENCE_BYTES));
+            let Taken { num_lines, is_in_line } = self.one_hot_lines.take_samples(&mut self.lines, most);
             let end = self.lines.at;
             id = leading_id(&text[end..]);
             let is_followed = matches!(id, LeadingId::Number(next, size) if next != key && end + size < text.len());
@@ -74,7 +78,7 @@ impl<'a> Parser<'a> {
             let (least, most) = counts.fold((u32::MAX, 0), |(least, most), count| (least.min(count), most.max(count)));
             if is_in_line || !is_followed || least == 0 || most != num_lines {
                 // The index and the exact parser, which know all cases, come next.
-                self.one_hot_lines.flush(self.lines.builders);
+                self.one_hot_lines.go_back(self.lines.builders);
                 self.lines.builders.iter_mut().for_each(Builder::drop_sequence);
                 break;
             }

@@ -362,6 +362,12 @@ impl OneHotLines {
         }
     }
 
+    /// [`OneHotLines::flush`], before the parser goes back to an earlier place.
+    pub(super) fn go_back(&mut self, builders: &mut [Builder]) {
+        self.flush(builders);
+        self.colons = Colons::default();
+    }
+
     /// Take samples from the parser's position on, of lines that start before `end`. Stops after a sample, or at the
     /// start of a line, at the latest of a line with another id.
     pub(super) fn take_samples(&mut self, parser: &mut LineParser, end: usize) -> Taken {
