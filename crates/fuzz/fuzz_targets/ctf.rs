@@ -26,11 +26,8 @@ fuzz_target!(|data: &[u8]| {
     // The first byte chooses the setting, so that the fuzzer can find all of them.
     let Some((&choice, text)) = data.split_first() else { return };
     let has = |bit: u8| choice & (1 << bit) != 0;
-    let streams = vec![
-        stream("a", has(2) && has(7), 3, has(0)),
-        stream("ab", true, 10, has(1)),
-        stream("b", has(2), 1, false),
-    ];
+    let streams =
+        vec![stream("a", has(2) && has(7), 3, has(0)), stream("ab", true, 10, has(1)), stream("b", has(2), 1, false)];
     let schema = Schema { defining: has(3).then_some(0), is_compact: has(2), ..Schema::of(streams) };
     let mode = if has(4) { Mode::Lines } else { Mode::Ids };
     let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };
