@@ -32,7 +32,7 @@ const LEAST_BYTES: usize = 64 << 10;
 const MOST_BYTES: usize = 32 << 20;
 /// Largest total size of the kept blocks of a shelf. With 16 MB on the small shelf, sparse text takes 1.04 to 1.09 times
 /// as long, with 64 MB 0.92 to 1.00; minibatches of 8,192 pixels take 1.23 times as long without a large shelf, 0.95 with
-/// one of 64 MB.
+/// a large shelf of 64 MB.
 const KEPT_BYTES: usize = 32 << 20;
 /// Largest number of kept blocks of a shelf. With half as many, the time is the same.
 const NUM_SLOTS: usize = 256;

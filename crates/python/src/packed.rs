@@ -72,10 +72,7 @@ impl Stream {
 
     /// The arrays of the stream's own samples.
     fn own_arrays(&self, py: Python<'_>) -> PyResult<OwnedArrays> {
-        let gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The samples are taken once. Python found no memory for their arrays then.
-        let gathered = gathered.ok_or_else(|| no_memory(OutOfMemory(0)))?;
-        let (values, offsets, sparse) = ragged_arrays(py, gathered)?;
+        let (values, offsets, sparse) = ragged_arrays(py, taken(&self.gathered)?)?;
         let sparse = sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind()));
         Ok((values.unbind(), offsets.unbind(), sparse))
     }
@@ -95,8 +92,7 @@ impl SharedStream {
     /// The arrays of some sequences.
     fn arrays(&self, py: Python<'_>, sequences: Range<usize>) -> PyResult<OwnedArrays> {
         let (values, indices) = self.arrays.get_or_try_init(py, || -> PyResult<_> {
-            let gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let (values, indices) = gathered.ok_or_else(|| no_memory(OutOfMemory(0)))?;
+            let (values, indices) = taken(&self.gathered)?;
             let indices = indices.map(|indices| indices.into_array(py)).transpose()?;
             Ok((values_array(py, values)?.unbind(), indices.map(|indices| indices.into_any().unbind())))
         })?;
@@ -118,6 +114,11 @@ impl SharedStream {
             Some((sample_offsets.into_array(py)?.unbind(), indices)),
         ))
     }
+}
+
+/// The samples, which are taken once: they are gone if Python found no memory for their arrays then.
+fn taken<T>(gathered: &Mutex<Option<T>>) -> PyResult<T> {
+    gathered.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(|| no_memory(OutOfMemory(0)))
 }
 
 /// The offsets of some consecutive items, from 0 on, and the range that they had.

@@ -18,10 +18,13 @@ pub fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// Number of digits at the start of a word: 0 to 8.
 #[inline(always)]
 pub fn count(word: u64) -> u32 {
-    let digits = word ^ ZEROS;
-    // Set the high bit of each byte above 9. Carries may spoil bytes after the first such byte, never before it.
-    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
-    others.trailing_zeros() / 8
+    others(word ^ ZEROS).trailing_zeros() / 8
+}
+
+/// The high bit of each byte above 9. Carries may spoil bytes after the first such byte, never before it.
+#[inline(always)]
+fn others(digits: u64) -> u64 {
+    (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080
 }
 
 /// Value of the first `count` bytes of a word, which must be 1 to 8 digits.
@@ -31,13 +34,11 @@ pub fn value(word: u64, count: u32) -> u32 {
     combined((word ^ ZEROS) << (64 - 8 * count))
 }
 
-/// Value of the first `count` bytes of a word, 1 to 8; `None` if one of them is no digit.
+/// Value of the first `count` bytes of a word, 1 to 8; `None` if they are not all digits.
 #[inline(always)]
 pub fn whole(word: u64, count: u32) -> Option<u32> {
     let digits = (word ^ ZEROS) << (64 - 8 * count);
-    // Carries spoil only bytes after a byte above 9, and that byte is found in any case.
-    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
-    (others == 0).then(|| combined(digits))
+    (others(digits) == 0).then(|| combined(digits))
 }
 
 /// Value of the last `count` bytes of a word, which must be 0 to 8 digits.

@@ -40,7 +40,7 @@ impl ShortText {
         ShortText { word: u128::from_le_bytes(*bytes) & mask, mask, size }
     }
 
-    /// The same text with any bytes in a range of it.
+    /// This text, with any bytes in a range of it.
     ///
     /// ```
     /// use cntkio_simd::ShortText;

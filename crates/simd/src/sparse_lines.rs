@@ -221,7 +221,7 @@ impl<B> Plain<'_, B> {
     }
 }
 
-/// The digits of a part without those of an id, and errors of the id, whose mask is that of its [`Step`]. An id has no
+/// The digits of a part without the digits of an id, and errors of the id, whose mask is in its [`Step`]. An id has no
 /// bits of `other`: no colons, and an end in the block, because another number could begin the next block, after blanks.
 #[inline(always)]
 fn after_id(digit: u64, other: u64, id_mask: u64) -> (u64, u64) {

@@ -117,11 +117,7 @@ impl Scanner<'_> {
             self.scan_line(found, offset, block, 0..block.len())?;
         }
         for (number, part) in block.chunks(LINE_ENDS_BYTES).enumerate() {
-            line_ends.clear();
-            // Kernels also request memory, for a little more than one position for each byte, but there a refused
-            // request would end the process.
-            memory::reserve(&mut line_ends, part.len() + 64);
-            kernel.find_all(b'\n', part, &mut line_ends);
+            find_all(kernel, b'\n', part, &mut line_ends);
             let first = number * LINE_ENDS_BYTES + 1;
             let mut rest = &line_ends[..];
             // Most lines have the id of the line before. A single comparison shows this, so their ids are not read.
@@ -169,6 +165,15 @@ impl Scanner<'_> {
     }
 }
 
+/// Replace `places` by the positions of every `wanted` byte in a part of a text.
+pub(super) fn find_all(kernel: Kernel, wanted: u8, part: &[u8], places: &mut Vec<u32>) {
+    places.clear();
+    // Kernels also request memory, for a little more than one position for each byte, but there a refused request would
+    // end the process.
+    memory::reserve(places, part.len() + 64);
+    kernel.find_all(wanted, part, places);
+}
+
 /// Each line is a sequence, and all lines count.
 fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     let kernel = Kernel::selected();
@@ -176,9 +181,7 @@ fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     let first_new = found.starts.len();
     found.starts.extend((!block.is_empty()).then_some(offset));
     for (number, part) in block.chunks(LINE_ENDS_BYTES).enumerate() {
-        line_ends.clear();
-        memory::reserve(&mut line_ends, part.len() + 64);
-        kernel.find_all(b'\n', part, &mut line_ends);
+        find_all(kernel, b'\n', part, &mut line_ends);
         let first = offset + (number * LINE_ENDS_BYTES + 1) as u64;
         memory::extend(&mut found.starts, line_ends.iter().map(|&end| first + u64::from(end)));
     }

@@ -10,6 +10,7 @@
 
 use super::builder::Builder;
 use super::ids::size_of_id;
+use super::index::find_all;
 use super::line::LineParser;
 use super::{Extent, Schema, ends_name};
 use crate::chunk::{NumberType, Samples, Values};
@@ -200,11 +201,7 @@ impl Colons {
         let rest = text.get(at..)?;
         let part = &rest[..rest.len().min(COLONS_BYTES)];
         (self.begin, self.next) = (at, 0);
-        self.places.clear();
-        // Kernels request memory for a little more than one position for each byte, but there a refused request would
-        // end the process.
-        memory::reserve(&mut self.places, part.len() + 64);
-        kernel.find_all(b':', part, &mut self.places);
+        find_all(kernel, b':', part, &mut self.places);
         (!self.places.is_empty()).then_some(())
     }
 }
@@ -231,8 +228,8 @@ struct Tail {
 impl Tail {
     const NEVER: Tail = Tail { text: ShortText::NEVER, value: 0.0, sample_end: 0, next_line: 0, next: None };
 
-    /// The tail from the colon at `colon` on. `None`: this byte is another, or the sample does not end after a number of
-    /// one digit and at most one space.
+    /// The tail from the colon at `colon` on. `None`: this byte is another, or the sample does not end after a value of
+    /// a single digit and at most a single space.
     fn at(parser: &LineParser, colon: usize) -> Option<Tail> {
         let text = parser.sight.view;
         let head: &[u8; 16] = text.get(colon..)?.first_chunk()?;
@@ -264,8 +261,8 @@ impl Tail {
 /// Samples of a stream, of one entry each, that wait for their column, and the last two tails.
 ///
 /// A tail is usually one of the last two of its stream: in the middle of a line, or at its end. Then a comparison stands
-/// for reading a value, the end of a line and a name. Appending many entries at once takes fewer instructions than one by
-/// one.
+/// for reading a value, the end of a line and a name. Appending many entries at once takes fewer instructions than single
+/// entries.
 struct OneHots {
     /// Bound of the indices; 0 if samples of this stream do not have one entry.
     dim: usize,
@@ -336,7 +333,7 @@ pub(super) struct OneHotLines {
     colons: Colons,
 }
 
-/// What [`OneHotLines::take_samples`] took.
+/// Samples that [`OneHotLines::take_samples`] took.
 #[derive(Default)]
 pub(super) struct Taken {
     /// Whole lines.
