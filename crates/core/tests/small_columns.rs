@@ -103,6 +103,93 @@ proptest! {
     }
 }
 
+/// Lines of sparse samples as text: a line has a seed, from which its entries follow, and a number that makes few lines
+/// odd.
+fn sparse_text(lines: &[(u64, u8)], is_short: bool) -> Vec<u8> {
+    let mut text = String::new();
+    for (number, &(seed, odd)) in lines.iter().enumerate() {
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut entries = |least: u64, most: u64| {
+            let count = least + random(most - least + 1);
+            let entry = |at| {
+                let index = if odd == 1 && at == 0 { 65_530 + random(12) } else { random(60_000) };
+                let value = match odd {
+                    2 => random(400).to_string(),
+                    3 if at == 0 => "0.5".to_owned(),
+                    4 if at == 0 => "-0".to_owned(),
+                    _ if is_short => "1".to_owned(),
+                    _ => random(10).to_string(),
+                };
+                format!("{index}:{value}")
+            };
+            (0..count).map(entry).collect::<Vec<_>>().join(" ")
+        };
+        let (a, b) = if is_short { (entries(1, 1), entries(1, 1)) } else { (entries(8, 30), entries(0, 9)) };
+        // A line with two samples of each stream, one with its samples in the other order, one with an empty sample.
+        let samples = match odd {
+            5 => format!("|a {a} |a {a} |b {b} |b {b}"),
+            6 => format!("|b {b} |a {a}"),
+            7 => format!("|a {a} |b "),
+            _ => format!("|a {a} |b {b}"),
+        };
+        // Several short lines are a sequence.
+        text += &format!("{} {samples}\n", if is_short { number / 5 } else { number });
+    }
+    text.into_bytes()
+}
+
+proptest! {
+    #[test]
+    fn sparse_lines_become_small_as_plain_ones_do(
+        lines in prop::collection::vec((any::<u64>(), prop_oneof![200 => Just(9u8), 1 => 1u8..8]), 1..400),
+        part in 1_000usize..9_000, num_parts in 1usize..20, is_short: bool, is_cut: bool,
+    ) {
+        let mut text = sparse_text(&lines, is_short);
+        if is_cut {
+            // The last sample has no entry. This is a finding, unless the stream has an entry in this sequence.
+            text.extend(format!("{} |a 7:1 |b ", if is_short { (lines.len() - 1) / 5 } else { lines.len() }).bytes());
+        }
+        let stream = |name: &str| Stream { name: name.into(), is_sparse: true, dim: 70_000, number: NumberType::F32 };
+        let schema = |is_compact| Schema { is_compact, ..Schema::of(vec![stream("a"), stream("b")]) };
+        let cut = Cut { piece: part * num_parts, part, gap: 0 };
+        let scan = ctf::scan(&text, Mode::Ids, None).unwrap();
+        let read = in_memory(&text);
+        let chunk = |is_compact, pool| {
+            let source = Source::File(Text { size: text.len(), read: &read });
+            let extents = scan.extents(0, text.len());
+            ctf::parse_chunk(source, &extents, &schema(is_compact), u64::MAX, false, cut, pool).unwrap()
+        };
+        let pool = Arc::new(Pool::new(1 << 20));
+        drop(chunk(true, Some(&pool)));
+        let (small, findings) = chunk(true, Some(&pool));
+        let (plain, plain_findings) = chunk(false, None);
+        prop_assert_eq!(findings, plain_findings);
+        for column in small.blocks().iter().flat_map(|block| &block.columns) {
+            prop_assert_eq!(column.check(column.sequence_offsets.len() - 1), Ok(()));
+        }
+        let whole = |chunk: &Chunk| {
+            let wanted = [0, 1].map(|stream| Wanted { stream, is_sparse: true, number: NumberType::F32 });
+            let mut whole = Whole::new(&wanted, chunk.num_sequences());
+            whole.append(chunk).unwrap();
+            whole.finish().iter().map(bits).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(whole(&small), whole(&plain));
+        let pass = |is_compact, pool| {
+            let source = Text { size: text.len(), read: &read };
+            let schema = schema(is_compact);
+            let pass = Pass { text: source, mode: Mode::Ids, schema: &schema, part_size: part, pool, excluded: None };
+            ctf::index_chunks(pass, &[0, text.len()], num_parts).unwrap().into_iter().next().flatten()
+        };
+        if let Some(((_, small), (_, plain))) = pass(true, Some(&pool)).zip(pass(false, None)) {
+            prop_assert_eq!(whole(&small), whole(&plain));
+        }
+    }
+}
+
 fn forms(chunk: &Chunk) -> Vec<bool> {
     let columns = chunk.blocks().iter().flat_map(|block| &block.columns);
     columns.map(|column| matches!(column.samples, Samples::Small(_))).collect()

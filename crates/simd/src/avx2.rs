@@ -14,8 +14,8 @@ use crate::block::{self, BLOCK_BYTES, Block, MAX_TOKENS, TO_THE_FRONT, Token, ke
 use crate::bytes::{self, loops_over_bytes};
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::sparse_lines::{Look, Plain, kernel_of_lines, take_lines};
-use crate::sse41::{entries, narrow_pairs, values_of_two, widen_pairs};
+use crate::sparse_lines::{BlockEntries, Look, Plain, Room, kernel_of_lines, take_lines};
+use crate::sse41::{entries, join, narrow_pairs, values_of_two, widen_pairs};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "avx2",

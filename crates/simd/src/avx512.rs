@@ -33,7 +33,7 @@ use crate::forms::{MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::functions::Functions;
 use crate::prefetch::{prefetch, prefetch_from};
 use crate::scalar::{self, INVERSE_POWERS, ends_sample};
-use crate::sparse_lines::{Lines, Look, Target, take_lines};
+use crate::sparse_lines::{BlockEntries, BlockPairs, Lines, Look, Plain, Room, Target, take_lines};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "avx512",
@@ -567,7 +567,7 @@ fn entries<const CALLER: u8>(
     }
     let value_ends = ends & !index_ends;
     if value_starts == value_ends && (point | sign) & inside == 0 {
-        single_digits(digits, value_starts, values);
+        store_values(digits_at(digits, value_starts), values);
     } else {
         let tokens = tokens(digits, body, point & inside, value_starts, value_ends);
         let points = points(&tokens, value_ends);
@@ -580,29 +580,27 @@ fn entries<const CALLER: u8>(
         }
     }
     let tokens = tokens(digits, body, 0, starts & !value_starts, index_ends);
-    let is_beyond = convert_indices(&tokens, _mm512_set1_epi32(last_index as i32), indices) & below(count);
+    let sixteen = self::indices(&tokens);
+    store_first(sixteen, indices);
+    let is_beyond = _mm512_cmpgt_epu32_mask(sixteen, _mm512_set1_epi32(last_index as i32)) & below(count) as u16;
     if is_beyond != 0 { None } else { Some(count) }
 }
 
-/// Write values that are single digits.
+/// The first sixteen of these digits, one bit for each.
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn single_digits(digits: __m512i, value_starts: u64, values: &mut [MaybeUninit<f32>; MAX_ENTRIES]) {
-    let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
-    store_values(_mm512_cvtepu8_epi32(units), values);
+fn digits_at(digits: __m512i, wanted: u64) -> __m512i {
+    _mm512_cvtepu8_epi32(_mm512_castsi512_si128(_mm512_maskz_compress_epi8(wanted, digits)))
 }
 
-/// Convert sixteen indices of at most eight digits; the result has a bit set for each above `last_index`.
+/// Sixteen indices of at most eight digits.
 ///
 /// It converts sixteen at once: a branch on "more than eight" is unpredictable, and its mispredictions cost more.
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn convert_indices(tokens: &Tokens, last_index: __m512i, indices: &mut [MaybeUninit<i32>; MAX_ENTRIES]) -> u64 {
+fn indices(tokens: &Tokens) -> __m512i {
     let low = gather(tokens, None, &LANES_OF_8_IN_FOURS, 0);
-    let sixteen = sixteen_u32(low, gather(tokens, None, &LANES_OF_8_IN_FOURS, 2));
-    // SAFETY: the store writes sixteen indices.
-    unsafe { _mm512_storeu_si512(indices.as_mut_ptr().cast(), sixteen) };
-    u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index))
+    sixteen_u32(low, gather(tokens, None, &LANES_OF_8_IN_FOURS, 2))
 }
 
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
@@ -655,31 +653,56 @@ fn plain_entries(bytes: &[u8], end: usize, lines: &mut Lines) {
         let Classes { digits, digit, blank, colon, .. } = classify_without_signs::<true>(text);
         Look::new(digits, digit, blank, colon)
     };
-    lines.plain_entries(bytes, end, look, |plain, indices, values| {
-        single_digits(plain.block, plain.run & (plain.colon << 1), values);
+    lines.plain_entries(bytes, end, look, |plain: Plain<_>, room: Room| {
+        let values = digits_at(plain.block, plain.run & (plain.colon << 1));
         let tokens = tokens(plain.block, plain.run, 0, plain.index_starts, plain.colon >> 1);
         let span = _mm512_sub_epi8(tokens.last, tokens.first);
         let too_long = _mm512_cmpgt_epu8_mask(span, _mm512_set1_epi8(7));
-        too_long
-            | convert_indices(&tokens, _mm512_set1_epi32(plain.step.last_index as i32), indices)
-                & below(plain.colon.count_ones() as usize)
+        let indices = indices(&tokens);
+        match room {
+            Room::Wide(wide_indices, wide_values) => {
+                store_first(indices, wide_indices);
+                store_values(values, wide_values);
+            }
+            Room::Pairs(pairs) => store_pairs(indices, values, pairs),
+        }
+        let is_beyond = u64::from(_mm512_cmpgt_epu32_mask(indices, _mm512_set1_epi32(plain.step.last_index as i32)));
+        too_long | is_beyond & below(plain.colon.count_ones() as usize)
     });
 }
 
-/// Convert the certain part of a block of any entries, as [`sparse_f32`] does; returns the part's size, true if the
-/// sample ends there, and the number of entries.
+/// Write the pairs of sixteen indices below 2^16 and values below 2^8.
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn store_pairs(indices: __m512i, values: __m512i, pairs: &mut BlockPairs) {
+    let words = _mm512_or_si512(indices, _mm512_slli_epi32(values, 16));
+    let bytes = _mm512_permutexvar_epi8(block(&PAIRS_OF_WORDS), words);
+    // SAFETY: the store touches only the first 48 bytes, and the pairs have more.
+    unsafe { _mm512_mask_storeu_epi8(pairs.as_mut_ptr().cast(), below(3 * MAX_ENTRIES), bytes) };
+}
+
+/// Take the certain part of a block of any entries, as [`sparse_f32`] does; returns the part's size, and true if the
+/// sample ends there.
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline(never)]
-fn certain_entries(bytes: &[u8], at: usize, step: &Step, target: &mut Target) -> Option<(usize, bool, usize)> {
+fn certain_entries(bytes: &[u8], at: usize, step: &Step, target: &mut Target) -> Option<(usize, bool)> {
     let classes = classify::<true>(load(bytes, at));
     let (end, sample_ends) = certain_part(bytes, at, classes.blank, classes.other | misplaced(&classes));
     if step.id_mask != 0 || end == 0 && !sample_ends {
         return None;
     }
-    let indices = target.indices.get_mut(target.written..)?.first_chunk_mut()?;
-    let values = target.values.get_mut(target.written..)?.first_chunk_mut()?;
-    let count = entries::<1>(&classes, end, step.last_index, indices, values)?;
-    Some((end, sample_ends, count))
+    let count = match target.room()? {
+        Room::Wide(indices, values) => entries::<1>(&classes, end, step.last_index, indices, values)?,
+        room => {
+            let mut block = BlockEntries::zeros();
+            let count = entries::<2>(&classes, end, step.last_index, &mut block.indices, &mut block.values)?;
+            let (indices, values) = block.get();
+            room.write(&indices[..count], &values[..count])?;
+            count
+        }
+    };
+    target.written += count;
+    Some((end, sample_ends))
 }
 
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
@@ -698,8 +721,7 @@ fn sparse_lines(
         }
         let step = &form.steps[lines.step % MAX_STEPS];
         let target = &mut lines.targets[step.column % MAX_STEPS];
-        let (size, sample_ends, count) = certain_entries(bytes, lines.at, step, target)?;
-        target.written += count;
+        let (size, sample_ends) = certain_entries(bytes, lines.at, step, target)?;
         let part_end = lines.at + size;
         if sample_ends {
             return lines.end_sample(bytes, part_end, end);

@@ -1,9 +1,11 @@
 //! Forms of long lines of sparse samples that are mostly alike ([`SparseForm`]).
 
-use crate::ShortText;
+use crate::{Pair, ShortText};
 
 /// Largest number of streams in lines of a [`SparseForm`].
 pub const MAX_STREAMS: usize = MAX_STEPS - 1;
+/// Largest index of a pair.
+pub(crate) const LAST_OF_PAIR: u32 = u16::MAX as u32;
 /// Largest number of steps in a line: the streams and an id.
 pub(crate) const MAX_STEPS: usize = 8;
 
@@ -16,7 +18,7 @@ pub(crate) const MAX_STEPS: usize = 8;
 /// Without an id, the line begins with the pipe. The crate's documentation defines entries and what separates them.
 ///
 /// ```
-/// use cntkio_simd::{Kernel, SparseColumn, SparseForm};
+/// use cntkio_simd::{Kernel, SparseColumn, SparseEntries, SparseForm};
 ///
 /// let form = SparseForm::new(false, b"\n", &[(0, b"src", 50), (1, b"tgt", 9)]).unwrap();
 /// let text = b"|src 1:2 40:1 |tgt 8:1\n|src 3:4.5 |tgt\n".iter().copied().chain([b' '; 200]).collect::<Vec<u8>>();
@@ -24,7 +26,8 @@ pub(crate) const MAX_STEPS: usize = 8;
 ///     let mut arrays = [(vec![], vec![], vec![]), (vec![], vec![], vec![])];
 ///     let mut columns: Vec<SparseColumn> = arrays
 ///         .iter_mut()
-///         .map(|(sample_offsets, indices, values)| SparseColumn { sample_offsets, indices, values })
+///         .map(|(sample_offsets, indices, values)| (sample_offsets, SparseEntries::Wide(indices, values)))
+///         .map(|(sample_offsets, entries)| SparseColumn { sample_offsets, entries })
 ///         .collect();
 ///     let mut line_ends = vec![];
 ///     kernel.sparse_lines(&text, 0, text.len(), &form, &mut columns, &mut line_ends);
@@ -103,6 +106,14 @@ impl SparseForm {
         let start = ShortText::new(if has_id { &[] } else { &first })?;
         Some(SparseForm { num_streams, start, line_end: ShortText::new(&[line_end])?, steps })
     }
+
+    /// The same form of lines whose entries become pairs: with indices below 2^16.
+    pub fn of_pairs(mut self) -> SparseForm {
+        for step in &mut self.steps {
+            step.last_index = step.last_index.min(LAST_OF_PAIR);
+        }
+        self
+    }
 }
 
 /// Vectors that sparse samples are appended to.
@@ -110,8 +121,15 @@ impl SparseForm {
 pub struct SparseColumn<'a> {
     /// Number of entries up to the end of each sample.
     pub sample_offsets: &'a mut Vec<u32>,
-    /// Index of each entry.
-    pub indices: &'a mut Vec<i32>,
-    /// Value of each entry.
-    pub values: &'a mut Vec<f32>,
+    /// The entries.
+    pub entries: SparseEntries<'a>,
+}
+
+/// Vectors that sparse entries are appended to.
+#[derive(Debug)]
+pub enum SparseEntries<'a> {
+    /// The index and the value of each entry.
+    Wide(&'a mut Vec<i32>, &'a mut Vec<f32>),
+    /// Both together. An entry that is no such pair is not certain. The form is one [of pairs](SparseForm::of_pairs).
+    Pairs(&'a mut Vec<Pair>),
 }

@@ -128,7 +128,8 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If the number of columns is not the form's number of streams, or a column has not as many values as indices.
+    /// If the number of columns is not the form's number of streams, a column has not as many values as indices, or it
+    /// has pairs and the form is not one of pairs.
     pub fn sparse_lines(
         self,
         bytes: &[u8],

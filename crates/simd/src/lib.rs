@@ -42,7 +42,7 @@ mod sparse_lines;
 mod sse41;
 
 pub use bytes::Pair;
-pub use forms::{MAX_STREAMS, SparseColumn, SparseForm};
+pub use forms::{MAX_STREAMS, SparseColumn, SparseEntries, SparseForm};
 pub use kernel::{KERNEL_VARIABLE, Kernel};
 pub use prefetch::{prefetch, prefetch_first};
 pub use short_text::ShortText;

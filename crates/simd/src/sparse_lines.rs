@@ -7,7 +7,8 @@
 use std::mem::MaybeUninit;
 
 use crate::block::{BLOCK_BYTES, MAX_ENTRIES, below, entry_errors};
-use crate::forms::{MAX_STEPS, SparseColumn, SparseForm, Step};
+use crate::bytes::{Pair, narrow_pairs};
+use crate::forms::{LAST_OF_PAIR, MAX_STEPS, SparseColumn, SparseEntries, SparseForm, Step};
 use crate::prefetch::{opaque, prefetch_from};
 use crate::scalar::{Next, next_entry};
 
@@ -47,6 +48,16 @@ macro_rules! kernel_of_lines {
             let convert = |plain: Plain<_>, indices: &mut _, values: &mut _| {
                 plain.convert_fours(indices, values, |four, last, indices, values| entries(four, last, indices, values))
             };
+            let convert = |plain: Plain<_>, room: Room| match room {
+                Room::Wide(indices, values) => convert(plain, indices, values),
+                Room::Pairs(pairs) => {
+                    let mut entries = BlockEntries::zeros();
+                    let beyond = convert(plain, &mut entries.indices, &mut entries.values);
+                    let (indices, values) = entries.get();
+                    join(indices, values, pairs);
+                    beyond
+                }
+            };
             take_lines(bytes, [at, end], form, columns, line_ends, |lines, end| {
                 lines.plain_entries(bytes, end, look, convert);
                 if lines.at < end { lines.other_entries(bytes, end) } else { None }
@@ -56,16 +67,104 @@ macro_rules! kernel_of_lines {
 }
 pub(crate) use kernel_of_lines;
 
+/// Memory for the entries of a column.
+enum Entries<'a> {
+    Wide(&'a mut [MaybeUninit<i32>], &'a mut [MaybeUninit<f32>]),
+    Pairs(&'a mut [MaybeUninit<Pair>]),
+}
+
+/// Memory for the pairs of a block: a kernel may write two more than there are.
+pub(crate) type BlockPairs = [MaybeUninit<Pair>; MAX_ENTRIES + 2];
+
+/// Memory for the entries of a block.
+pub(crate) enum Room<'a> {
+    Wide(&'a mut [MaybeUninit<i32>; MAX_ENTRIES], &'a mut [MaybeUninit<f32>; MAX_ENTRIES]),
+    Pairs(&'a mut BlockPairs),
+}
+
+/// Entries of a block that become pairs. All elements have values, also where a kernel writes none.
+pub(crate) struct BlockEntries {
+    pub(crate) indices: [MaybeUninit<i32>; MAX_ENTRIES],
+    pub(crate) values: [MaybeUninit<f32>; MAX_ENTRIES],
+}
+
+impl BlockEntries {
+    #[inline(always)]
+    pub(crate) fn zeros() -> BlockEntries {
+        BlockEntries { indices: [MaybeUninit::new(0); MAX_ENTRIES], values: [MaybeUninit::new(0.0); MAX_ENTRIES] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> (&[i32; MAX_ENTRIES], &[f32; MAX_ENTRIES]) {
+        // SAFETY: `zeros` gave each element a value, and kernels write only values. The layouts are equal.
+        unsafe { (&*(&raw const self.indices).cast(), &*(&raw const self.values).cast()) }
+    }
+}
+
+impl Room<'_> {
+    /// Write the first of these entries. `None`: one should become a pair, and cannot.
+    pub(crate) fn write(self, indices: &[i32], values: &[f32]) -> Option<()> {
+        match self {
+            Room::Wide(wide_indices, wide_values) => {
+                wide_indices.iter_mut().zip(indices).for_each(|(out, &index)| _ = out.write(index));
+                wide_values.iter_mut().zip(values).for_each(|(out, &value)| _ = out.write(value));
+                Some(())
+            }
+            Room::Pairs(pairs) => narrow_pairs(indices, values, pairs.get_mut(..indices.len())?).then_some(()),
+        }
+    }
+}
+
 /// Memory for the samples of a column.
-#[derive(Default)]
 pub(crate) struct Target<'a> {
-    pub(crate) indices: &'a mut [MaybeUninit<i32>],
-    pub(crate) values: &'a mut [MaybeUninit<f32>],
-    pub(crate) sample_offsets: &'a mut [MaybeUninit<u32>],
+    entries: Entries<'a>,
+    sample_offsets: &'a mut [MaybeUninit<u32>],
     /// Number of entries that the column had before these lines.
-    pub(crate) before: u32,
+    before: u32,
     /// Number of entries of these lines written so far.
     pub(crate) written: usize,
+}
+
+impl Default for Target<'_> {
+    fn default() -> Self {
+        Target { entries: Entries::Pairs(&mut []), sample_offsets: &mut [], before: 0, written: 0 }
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Memory for `most` entries and offsets; `None` if the system has too little.
+    fn of(column: &'a mut SparseColumn, form: &SparseForm, most: usize) -> Option<Target<'a>> {
+        column.sample_offsets.try_reserve(most).ok()?;
+        let (entries, before) = match &mut column.entries {
+            SparseEntries::Wide(indices, values) => {
+                assert!(indices.len() == values.len());
+                indices.try_reserve(most).ok()?;
+                values.try_reserve(most).ok()?;
+                let before = indices.len();
+                (Entries::Wide(indices.spare_capacity_mut(), values.spare_capacity_mut()), before)
+            }
+            SparseEntries::Pairs(pairs) => {
+                assert!(form.steps.iter().all(|step| step.last_index <= LAST_OF_PAIR));
+                pairs.try_reserve(most).ok()?;
+                let before = pairs.len();
+                (Entries::Pairs(pairs.spare_capacity_mut()), before)
+            }
+        };
+        let sample_offsets = column.sample_offsets.spare_capacity_mut();
+        Some(Target { entries, sample_offsets, before: before as u32, written: 0 })
+    }
+
+    /// Memory for the next entries; `None` if too little is left.
+    #[inline(always)]
+    pub(crate) fn room(&mut self) -> Option<Room<'_>> {
+        Some(match &mut self.entries {
+            Entries::Wide(indices, values) => Room::Wide(
+                indices.get_mut(self.written..)?.first_chunk_mut()?,
+                values.get_mut(self.written..)?.first_chunk_mut()?,
+            ),
+            Entries::Pairs(pairs) => Room::Pairs(pairs.get_mut(self.written..)?.first_chunk_mut()?),
+        })
+    }
 }
 
 /// Lines that are being parsed.
@@ -123,15 +222,9 @@ pub(crate) fn take_lines(
     }
     let most = (end - at) / 4 + 64;
     let mut targets: [Target; MAX_STEPS] = Default::default();
-    for (target, SparseColumn { sample_offsets, indices, values }) in targets.iter_mut().zip(&mut *columns) {
-        assert!(indices.len() == values.len());
-        let before = indices.len() as u32;
-        let reserved = [sample_offsets.try_reserve(most), indices.try_reserve(most), values.try_reserve(most)];
-        if reserved.iter().any(Result::is_err) {
-            return;
-        }
-        let (indices, values) = (indices.spare_capacity_mut(), values.spare_capacity_mut());
-        *target = Target { indices, values, sample_offsets: sample_offsets.spare_capacity_mut(), before, written: 0 };
+    for (target, column) in targets.iter_mut().zip(&mut *columns) {
+        let Some(reserved) = Target::of(column, form, most) else { return };
+        *target = reserved;
     }
     let num_before = line_ends.len();
     if line_ends.try_reserve(most).is_err() {
@@ -148,14 +241,19 @@ pub(crate) fn take_lines(
     if num_lines == 0 {
         return;
     }
-    for SparseColumn { sample_offsets, indices, values } in columns {
+    for SparseColumn { sample_offsets, entries } in columns {
         // SAFETY: the offsets of the lines were written, and all entries that the last offset counts.
         unsafe {
             sample_offsets.set_len(sample_offsets.len() + num_lines);
             let last = sample_offsets[sample_offsets.len() - 1];
-            let num_entries = last.wrapping_sub(indices.len() as u32) as usize;
-            indices.set_len(indices.len() + num_entries);
-            values.set_len(values.len() + num_entries);
+            let grown = |before: usize| before + last.wrapping_sub(before as u32) as usize;
+            match entries {
+                SparseEntries::Wide(indices, values) => {
+                    values.set_len(grown(values.len()));
+                    indices.set_len(grown(indices.len()));
+                }
+                SparseEntries::Pairs(pairs) => pairs.set_len(grown(pairs.len())),
+            }
         }
     }
 }
@@ -237,15 +335,15 @@ impl Lines<'_> {
     /// step's separator, and the next block starts after the separator. The next block is classified before this block
     /// is converted, because all further work waits for the position of its end.
     ///
-    /// `look` classifies a block. `convert` writes the indices and values of a block's entries; some bit of its result
-    /// is set if an index is too long or too large.
+    /// `look` classifies a block. `convert` writes a block's entries; some bit of its result is set if an index is too long
+    /// or too large.
     #[inline(always)]
     pub(crate) fn plain_entries<B>(
         &mut self,
         bytes: &[u8],
         end: usize,
         look: impl Fn(&[u8; BLOCK_BYTES]) -> Look<B>,
-        convert: impl Fn(Plain<B>, &mut [MaybeUninit<i32>; MAX_ENTRIES], &mut [MaybeUninit<f32>; MAX_ENTRIES]) -> u64,
+        convert: impl Fn(Plain<B>, Room) -> u64,
     ) {
         let (mut step_number, mut num_lines) = (self.step, self.count);
         // The last area begins `LOOK_BACK_BYTES` before a byte that is before `end`.
@@ -279,13 +377,8 @@ impl Lines<'_> {
             }
             let target = &mut self.targets[step.column % MAX_STEPS];
             // SAFETY: the block begins before `end`, so memory for its entries is left; see the invariant of `Lines`.
-            let (indices, values) = unsafe {
-                let indices = target.indices.get_unchecked_mut(target.written..).first_chunk_mut();
-                let values = target.values.get_unchecked_mut(target.written..).first_chunk_mut();
-                (indices.unwrap_unchecked(), values.unwrap_unchecked())
-            };
-            let plain = Plain { block, text, run, colon, index_starts, step };
-            if convert(plain, indices, values) != 0 {
+            let room = unsafe { target.room().unwrap_unchecked() };
+            if convert(Plain { block, text, run, colon, index_starts, step }, room) != 0 {
                 break;
             }
             let written = target.written + colon.count_ones() as usize;
@@ -317,8 +410,7 @@ impl Lines<'_> {
                 Next::End(sample_end) => return self.end_sample(bytes, sample_end, end),
                 Next::Uncertain => return None,
                 Next::Entry(entry_end, index, value) => {
-                    target.indices.get_mut(target.written)?.write(index);
-                    target.values.get_mut(target.written)?.write(value);
+                    target.room()?.write(&[index], &[value])?;
                     target.written += 1;
                     at = entry_end;
                 }

@@ -6,11 +6,13 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
-use crate::block::{self, BLOCK_BYTES, Block, IS_NEAR_MIDDLE, MAX_TOKENS, TO_THE_FRONT, Token, kernel_of_blocks};
+use crate::block::{
+    self, BLOCK_BYTES, Block, IS_NEAR_MIDDLE, MAX_ENTRIES, MAX_TOKENS, TO_THE_FRONT, Token, kernel_of_blocks,
+};
 use crate::bytes::{self, Pair, TO_LOWEST_BITS, loops_over_bytes};
 use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
-use crate::sparse_lines::{Entry, Look, Plain, kernel_of_lines, take_lines};
+use crate::sparse_lines::{BlockEntries, BlockPairs, Entry, Look, Plain, Room, kernel_of_lines, take_lines};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "sse41",
@@ -177,6 +179,22 @@ pub(crate) fn widen_pairs(pairs: &[Pair], indices: &mut [MaybeUninit<i32>], valu
     // Up to five are left. Some of the last six may be written twice, which takes less time than a branch.
     four(count - MOST_IN_A_VECTOR, &text[3 * (count - MOST_IN_A_VECTOR)..], &FIRST);
     four(count - PAIRS, &text[3 * count - 16..], &LAST);
+}
+
+/// Write the pairs of sixteen indices below 2^16 and of digits.
+#[target_feature(enable = "sse4.1")]
+#[inline]
+pub(crate) fn join(indices: &[i32; MAX_ENTRIES], values: &[f32; MAX_ENTRIES], pairs: &mut BlockPairs) {
+    let shuffle = load(&[0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0x80, 0x80, 0x80, 0x80]);
+    for number in (0..MAX_ENTRIES).step_by(PAIRS) {
+        let (indices, values) = (&indices[number..number + PAIRS], &values[number..number + PAIRS]);
+        // SAFETY: the loads read four numbers each.
+        let (index, value) = unsafe { (_mm_loadu_si128(indices.as_ptr().cast()), _mm_loadu_ps(values.as_ptr())) };
+        let words = _mm_or_si128(index, _mm_slli_epi32(_mm_cvttps_epi32(value), 16));
+        let out = &mut pairs[number..number + MOST_IN_A_VECTOR];
+        // SAFETY: six pairs have 18 bytes, of which the store writes 16.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm_shuffle_epi8(words, shuffle)) };
+    }
 }
 
 /// Write pairs, four at a time; true if each stands for the same bits.

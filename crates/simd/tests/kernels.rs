@@ -3,7 +3,7 @@
 
 mod random;
 
-use cntkio_simd::{Kernel, SparseColumn, SparseForm};
+use cntkio_simd::{Kernel, Pair, SparseColumn, SparseEntries, SparseForm};
 use random::{Random, rounds};
 use std::mem::MaybeUninit;
 
@@ -197,9 +197,9 @@ fn sparse_line_reference(bytes: &[u8], mut at: usize, shape: &Shape) -> Option<S
 fn check_sparse_lines(kernel: Kernel, bytes: &[u8], at: usize, end: usize, shape: &Shape) -> usize {
     let Some(form) = SparseForm::new(shape.has_id, shape.line_end, &shape.streams) else { return at };
     let mut arrays = vec![(vec![0, 1], vec![-7], vec![7.5]); shape.streams.len()];
-    let as_column = |(offsets, indices, values)| SparseColumn { sample_offsets: offsets, indices, values };
-    let mut columns: Vec<SparseColumn> =
-        arrays.iter_mut().map(|(offsets, indices, values)| as_column((offsets, indices, values))).collect();
+    let as_column = |(sample_offsets, entries)| SparseColumn { sample_offsets, entries };
+    let wide = arrays.iter_mut().map(|(offsets, indices, values)| (offsets, SparseEntries::Wide(indices, values)));
+    let mut columns: Vec<SparseColumn> = wide.map(as_column).collect();
     let mut line_ends = vec![3];
     kernel.sparse_lines(bytes, at, end, &form, &mut columns, &mut line_ends);
     let what = format!("{} on {} to {end}: {line_ends:?} {arrays:?}", kernel.name(), shown(bytes, at));
@@ -218,7 +218,43 @@ fn check_sparse_lines(kernel: Kernel, bytes: &[u8], at: usize, end: usize, shape
     }
     assert!(stop == at || stop <= end, "{what}");
     assert_eq!(arrays, expected, "{what}");
+    check_sparse_pairs(kernel, bytes, [at, end], form, &expected, &line_ends);
     stop
+}
+
+/// Compare the lines that a kernel consumes as pairs with those that it consumes in full width: the same, up to the first
+/// line with an entry that is no pair.
+fn check_sparse_pairs(
+    kernel: Kernel,
+    bytes: &[u8],
+    [at, end]: [usize; 2],
+    form: SparseForm,
+    wide: &[(Vec<u32>, Vec<i32>, Vec<f32>)],
+    wide_ends: &[usize],
+) {
+    let pair = |(&index, &value): (&i32, &f32)| -> Option<Pair> {
+        let ([low, high], small) = (u16::try_from(index).ok()?.to_le_bytes(), value as u8);
+        (f32::from(small).to_bits() == value.to_bits()).then_some([low, high, small])
+    };
+    let entries = |(offsets, indices, values): &(Vec<u32>, Vec<i32>, Vec<f32>), line: usize| {
+        let range = offsets[line + 1] as usize..offsets[line + 2] as usize;
+        indices[range.clone()].iter().zip(&values[range]).map(pair).collect::<Option<Vec<Pair>>>()
+    };
+    let is_of_pairs = |&line: &usize| wide.iter().all(|column| entries(column, line).is_some());
+    let num_lines = (0..wide_ends.len() - 1).take_while(is_of_pairs).count();
+    let mut arrays = vec![(vec![0, 1], vec![[7, 7, 7]]); wide.len()];
+    let columns = arrays
+        .iter_mut()
+        .map(|(sample_offsets, pairs)| SparseColumn { sample_offsets, entries: SparseEntries::Pairs(pairs) });
+    let mut line_ends = vec![3];
+    kernel.sparse_lines(bytes, at, end, &form.of_pairs(), &mut columns.collect::<Vec<_>>(), &mut line_ends);
+    let what = format!("{} on {} to {end}: {line_ends:?}", kernel.name(), shown(bytes, at));
+    assert_eq!(line_ends, wide_ends[..=num_lines], "{what}");
+    for (column, (sample_offsets, pairs)) in wide.iter().zip(&arrays) {
+        assert_eq!(*sample_offsets, column.0[..num_lines + 2], "{what}");
+        let expected: Vec<Pair> = (0..num_lines).filter_map(|line| entries(column, line)).flatten().collect();
+        assert_eq!(pairs[1..], expected, "{what}");
+    }
 }
 
 fn plain_text(random: &mut Random, is_sparse: bool, max_digits: usize) -> Vec<u8> {

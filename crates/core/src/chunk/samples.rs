@@ -105,6 +105,16 @@ impl Samples {
         }
     }
 
+    /// Drop the last sparse samples in full width, and entries after the last sample.
+    pub(crate) fn drop_last(&mut self, num_samples: usize) {
+        if let Samples::Sparse { sample_offsets, indices, values, .. } = self {
+            sample_offsets.truncate(sample_offsets.len() - num_samples);
+            let num_entries = sample_offsets.last().map_or(0, |&end| end as usize);
+            indices.truncate(num_entries);
+            values.truncate(num_entries);
+        }
+    }
+
     /// [`expect`] `ratio` times as many samples in full width.
     pub(crate) fn expect(&mut self, ratio: f64) {
         match self {

@@ -8,11 +8,15 @@
 //! Invariant: a widened number has the bits of the number that was made small.
 
 use super::ragged::Form;
-use super::values::{NumberType, Values, expect, in_either_precision};
+use super::values::{NumberType, Values, expect, expect_and, in_either_precision};
 use crate::memory;
 use cntkio_memory::small::Number;
 use cntkio_simd::Pair;
 use std::borrow::Cow;
+
+/// Pairs, or offsets, for which a kernel asks memory at once are fewer: an entry has four bytes of text, and a kernel
+/// takes at most 64 KiB.
+const MOST_AT_ONCE: usize = 1 << 15;
 
 /// Samples whose values are whole numbers from 0 to 255, with indices below 2^16.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,14 +172,53 @@ impl Small {
         are_small
     }
 
+    /// True if samples of pairs can be appended.
+    pub(crate) fn has_pairs(&self) -> bool {
+        matches!(self, Small { numbers: Numbers::Pairs(_), sample_offsets: Some(_), .. })
+    }
+
+    /// The vectors that samples of pairs are appended to, if there are any.
+    pub(crate) fn pairs(&mut self) -> Option<(&mut Vec<u32>, &mut Vec<Pair>)> {
+        match self {
+            Small { numbers: Numbers::Pairs(pairs), sample_offsets: Some(offsets), .. } => Some((offsets, pairs)),
+            _ => None,
+        }
+    }
+
+    /// Append samples of one entry each if all are small; otherwise append nothing.
+    pub(crate) fn append_one_hots(&mut self, indices: &[i32], values: &[f32]) -> bool {
+        let num_entries = self.numbers.len() as u32;
+        let are_small = self.numbers.append(indices, values);
+        if are_small && let Some(offsets) = &mut self.sample_offsets {
+            memory::extend(offsets, (0..indices.len() as u32).map(|entry| num_entries + entry + 1));
+        }
+        are_small
+    }
+
+    /// Drop the last sparse samples.
+    pub(crate) fn drop_last(&mut self, num_samples: usize) {
+        let num_entries = match &mut self.sample_offsets {
+            None => self.numbers.len() - num_samples,
+            Some(offsets) => {
+                offsets.truncate(offsets.len() - num_samples);
+                offsets.last().map_or(0, |&end| end as usize)
+            }
+        };
+        match &mut self.numbers {
+            Numbers::Alike(_, indices) => indices.truncate(num_entries),
+            Numbers::Pairs(pairs) => pairs.truncate(num_entries),
+            Numbers::Dense(_) => {}
+        }
+    }
+
     /// [`expect`] `ratio` times as many samples.
     pub(crate) fn expect(&mut self, ratio: f64) {
         match &mut self.numbers {
             Numbers::Dense(values) => expect(values, ratio),
             Numbers::Alike(_, indices) => expect(indices, ratio),
-            Numbers::Pairs(pairs) => expect(pairs, ratio),
+            Numbers::Pairs(pairs) => expect_and(pairs, ratio, MOST_AT_ONCE),
         }
-        self.sample_offsets.iter_mut().for_each(|offsets| expect(offsets, ratio));
+        self.sample_offsets.iter_mut().for_each(|offsets| expect_and(offsets, ratio, MOST_AT_ONCE));
     }
 
     /// Widen these samples and put them before others.

@@ -202,9 +202,14 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
 ///
 /// Most of the memory will be used, so it may be in huge pages.
 pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
+    expect_and(values, ratio, 4096);
+}
+
+/// [`expect`] `ratio` times as many values, and `more` of them.
+pub(crate) fn expect_and<T>(values: &mut Vec<T>, ratio: f64, more: usize) {
     let expected = values.len() as f64 * ratio;
     // The margin covers an estimate that is a little too low, since a growth would copy all values.
-    let with_margin = ((expected * 1.02) as usize).saturating_add(4096);
+    let with_margin = ((expected * 1.02) as usize).saturating_add(more);
     let mut larger = Vec::new();
     // The size is only an estimate. If the system refuses it, the vector grows as usual.
     if values.capacity() < with_margin && larger.try_reserve_exact(with_margin).is_ok() {

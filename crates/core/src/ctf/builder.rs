@@ -12,10 +12,13 @@
 //! part 3 has a 0.5        samples of part 3       samples of parts 1 and 2
 //! end_part                samples of parts 1 to 3 none, and never again
 //! ```
+//!
+//! From part 2 on, shortcuts append to the small form at once while the column is empty.
 
 use super::{Schema, Stream};
-use crate::chunk::{Block, Column, EmptyColumn, Samples, Small, expect};
+use crate::chunk::{Block, Column, EmptyColumn, Samples, Small, Values, expect};
 use crate::memory;
+use cntkio_simd::{SparseColumn, SparseEntries};
 
 /// Builders for all streams, in the memory of a spare block.
 pub(super) fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
@@ -78,22 +81,15 @@ impl Builder {
     /// End a part of the text. All of the text is `ratio` times as large as this part.
     pub(super) fn end_part(&mut self, is_compact: bool, ratio: f64) {
         let is_first = std::mem::take(&mut self.is_first_part);
-        let are_small = match &mut self.small {
-            Some(small) => self.column.samples.append_to(small),
-            // In a later part, the samples of earlier parts are already in full width.
-            None if is_first && is_compact => {
-                self.small = self.column.samples.to_small(self.spare.take());
-                self.small.is_some()
+        // In a later part, the samples of earlier parts may already be in full width.
+        if is_first && is_compact {
+            self.small = self.column.samples.to_small(self.spare.take());
+            if self.small.is_some() {
+                self.num_small = self.num_samples;
+                self.column.samples.clear();
             }
-            None => false,
-        };
-        if are_small {
-            self.num_small = self.num_samples;
-            self.column.samples.clear();
-        } else if let Some(small) = self.small.take() {
-            self.column.samples.prepend(&small, self.num_small as usize);
-            self.num_small = 0;
         }
+        self.settle();
         if is_first {
             // Make room for the other parts, estimated from the first part: growing step by step would cost more than
             // parsing.
@@ -102,6 +98,18 @@ impl Builder {
                 Some(small) => small.expect(ratio),
                 None => self.column.samples.expect(ratio),
             }
+        }
+    }
+
+    /// Move the samples of the column to the small form. If they are not small, move the small samples to the column.
+    pub(super) fn settle(&mut self) {
+        let Some(small) = &mut self.small else { return };
+        if self.num_samples == self.num_small || self.column.samples.append_to(small) {
+            self.num_small = self.num_samples;
+            self.column.samples.clear();
+        } else if let Some(small) = self.small.take() {
+            self.column.samples.prepend(&small, self.num_small as usize);
+            self.num_small = 0;
         }
     }
 
@@ -121,12 +129,12 @@ impl Builder {
 
     /// True if the current sequence has a sample that is not empty.
     pub(super) fn has_entries_in_sequence(&self) -> bool {
+        let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1];
         match &self.column.samples {
-            Samples::Sparse { sample_offsets, .. } => {
-                // Parts end between sequences, so no sample of the current sequence is in the small form.
-                let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] - self.num_small;
-                sample_offsets[sample_offsets.len() - 1] > sample_offsets[first as usize]
-            }
+            // Samples of the current sequence that are in the small form already have one entry each.
+            Samples::Sparse { sample_offsets, .. } => first
+                .checked_sub(self.num_small)
+                .is_none_or(|first| sample_offsets[sample_offsets.len() - 1] > sample_offsets[first as usize]),
             _ => self.num_in_sequence() > 0,
         }
     }
@@ -148,27 +156,71 @@ impl Builder {
     pub(super) fn drop_unfinished(&mut self) {
         match &mut self.column.samples {
             Samples::Dense { dim, values } => values.truncate(*dim * (self.num_samples - self.num_small) as usize),
-            _ => self.drop_last(0),
+            samples => samples.drop_last(0),
         }
     }
 
     /// Drop the samples of the current sequence, which are sparse.
     pub(super) fn drop_sequence(&mut self) {
-        let num_samples = self.num_in_sequence();
-        self.drop_last(num_samples as usize);
-        self.num_samples -= num_samples;
+        self.drop_last(self.num_in_sequence());
         // The lines of the sequence are read again.
         self.line = 0;
     }
 
     /// Drop the last samples of a sparse column.
-    pub(super) fn drop_last(&mut self, num_samples: usize) {
-        if let Samples::Sparse { sample_offsets, indices, values, .. } = &mut self.column.samples {
-            sample_offsets.truncate(sample_offsets.len() - num_samples);
-            let num_entries = sample_offsets.last().map_or(0, |&end| end as usize);
-            indices.truncate(num_entries);
-            values.truncate(num_entries);
+    pub(super) fn drop_last(&mut self, num_samples: u32) {
+        let num_small = num_samples.saturating_sub(self.num_samples - self.num_small);
+        self.column.samples.drop_last((num_samples - num_small) as usize);
+        if let Some(small) = &mut self.small {
+            small.drop_last(num_small as usize);
         }
+        self.num_samples -= num_samples;
+        self.num_small -= num_small;
+    }
+
+    /// True if entries can be appended to the small form as pairs.
+    pub(super) fn takes_pairs(&self) -> bool {
+        // Samples in full width come after those in the small form.
+        self.num_samples == self.num_small && self.small.as_ref().is_some_and(Small::has_pairs)
+    }
+
+    /// The vectors that a kernel appends sparse samples to: of the small form, which must take pairs, or of the column,
+    /// which is not double.
+    pub(super) fn sparse(&mut self, are_pairs: bool) -> SparseColumn<'_> {
+        let small = self.small.as_mut().filter(|_| are_pairs).and_then(Small::pairs);
+        match (small, &mut self.column.samples) {
+            (Some((sample_offsets, pairs)), _) => SparseColumn { sample_offsets, entries: SparseEntries::Pairs(pairs) },
+            (None, Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. }) => {
+                SparseColumn { sample_offsets, entries: SparseEntries::Wide(indices, values) }
+            }
+            _ => unreachable!("all streams are sparse, none is double"),
+        }
+    }
+
+    /// Count samples that a kernel has appended.
+    pub(super) fn count(&mut self, num_samples: usize, are_pairs: bool) {
+        self.num_samples += num_samples as u32;
+        self.num_small += if are_pairs { num_samples as u32 } else { 0 };
+    }
+
+    /// Append samples of one entry each, which are counted already: to the small form if that is possible.
+    pub(super) fn append_one_hots(&mut self, indices: &[i32], values: &[f32]) {
+        let Samples::Sparse { sample_offsets, indices: wide, values: Values::F32(wide_values), .. } =
+            &mut self.column.samples
+        else {
+            unreachable!("only samples of such a column wait")
+        };
+        if sample_offsets.len() == 1
+            && let Some(small) = &mut self.small
+            && small.append_one_hots(indices, values)
+        {
+            self.num_small += indices.len() as u32;
+            return;
+        }
+        let first = wide.len() as u32;
+        memory::append(wide, indices);
+        memory::append(wide_values, values);
+        memory::extend(sample_offsets, (0..indices.len() as u32).map(|entry| first + entry + 1));
     }
 
     #[inline]

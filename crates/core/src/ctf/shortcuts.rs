@@ -29,6 +29,8 @@ const SHORT_LINE_BYTES: usize = 64;
 /// Long lines that are alike: a sparse sample of each stream, always in the same order.
 pub(super) struct SparseLines {
     form: Option<SparseForm>,
+    /// True if the entries of these lines are appended to the small form as pairs.
+    are_pairs: bool,
     line_ends: Vec<usize>,
     patience: usize,
 }
@@ -38,7 +40,8 @@ impl SparseLines {
         // The kernel takes digits for ids, and writes float32.
         let is_possible = !schema.has_words
             && schema.streams.iter().all(|stream| stream.is_sparse && stream.number == NumberType::F32);
-        SparseLines { form: None, line_ends: Vec::new(), patience: if is_possible { MOST_PATIENCE } else { 0 } }
+        let patience = if is_possible { MOST_PATIENCE } else { 0 };
+        SparseLines { form: None, are_pairs: false, line_ends: Vec::new(), patience }
     }
 
     #[inline]
@@ -74,10 +77,10 @@ impl SparseLines {
         }
         let num_beyond = self.line_ends.len() - num_lines;
         for builder in &mut *parser.builders {
-            builder.num_samples += num_lines as u32;
+            builder.count(self.line_ends.len(), self.are_pairs);
             // The exact parser reads the lines of an unsound sequence again, and reports its fault.
             if num_beyond > 0 {
-                builder.drop_last(num_beyond);
+                builder.drop_last(num_beyond as u32);
             }
         }
         self.note(num_taken);
@@ -92,7 +95,7 @@ impl SparseLines {
         for builder in &mut *parser.builders {
             let before = builder.num_samples;
             memory::extend(&mut builder.column.sequence_offsets, (0..num_lines as u32).map(|line| before + line + 1));
-            builder.num_samples += num_lines as u32;
+            builder.count(num_lines, self.are_pairs);
         }
         self.note(num_lines);
         &self.line_ends
@@ -107,12 +110,11 @@ impl SparseLines {
             self.form = sparse_form(&parser.text[at..], parser.schema);
         }
         let Some(form) = &self.form else { return };
-        let columns = parser.builders.iter_mut().map(|builder| match &mut builder.column.samples {
-            Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } => {
-                SparseColumn { sample_offsets, indices, values }
-            }
-            _ => unreachable!("all streams are sparse, none is double"),
-        });
+        // Single lines that the exact parser read are in full width.
+        parser.builders.iter_mut().for_each(Builder::settle);
+        self.are_pairs = parser.builders.iter().all(Builder::takes_pairs);
+        let form = if self.are_pairs { &form.clone().of_pairs() } else { form };
+        let columns = parser.builders.iter_mut().map(|builder| builder.sparse(self.are_pairs));
         let mut columns: Vec<SparseColumn> = columns.collect();
         parser.kernel.sparse_lines(parser.text, at, end, form, &mut columns, &mut self.line_ends);
     }
@@ -307,14 +309,7 @@ impl OneHots {
     #[inline(never)]
     fn flush(&mut self, builder: &mut Builder) {
         let count = std::mem::take(&mut self.num_waiting);
-        let Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } = &mut builder.column.samples
-        else {
-            unreachable!("only samples of such a column wait")
-        };
-        let first = indices.len() as u32;
-        memory::append(indices, &self.indices[..count]);
-        memory::append(values, &self.values[..count]);
-        memory::extend(sample_offsets, (0..count as u32).map(|entry| first + entry + 1));
+        builder.append_one_hots(&self.indices[..count], &self.values[..count]);
         // The exact parser compares this line, to notice a second sample of the stream on it.
         builder.line = self.line;
     }
