@@ -107,7 +107,7 @@ impl SparseForm {
         Some(SparseForm { num_streams, start, line_end: ShortText::new(&[line_end])?, steps })
     }
 
-    /// The same form of lines whose entries become pairs: with indices below 2^16.
+    /// Return the form of these lines with indices below 2^16, so that entries can become pairs.
     pub fn of_pairs(mut self) -> SparseForm {
         for step in &mut self.steps {
             step.last_index = step.last_index.min(LAST_OF_PAIR);
@@ -130,6 +130,6 @@ pub struct SparseColumn<'a> {
 pub enum SparseEntries<'a> {
     /// The index and the value of each entry.
     Wide(&'a mut Vec<i32>, &'a mut Vec<f32>),
-    /// Both together. An entry that is no such pair is not certain. The form is one [of pairs](SparseForm::of_pairs).
+    /// Both together. Other entries are not certain. The form must be one [of pairs](SparseForm::of_pairs).
     Pairs(&'a mut Vec<Pair>),
 }

@@ -335,8 +335,8 @@ impl Lines<'_> {
     /// step's separator, and the next block starts after the separator. The next block is classified before this block
     /// is converted, because all further work waits for the position of its end.
     ///
-    /// `look` classifies a block. `convert` writes a block's entries; some bit of its result is set if an index is too long
-    /// or too large.
+    /// `look` classifies a block. `convert` writes a block's entries; some bit of its result is set if an index is too
+    /// long or too large.
     #[inline(always)]
     pub(crate) fn plain_entries<B>(
         &mut self,

@@ -222,8 +222,8 @@ fn check_sparse_lines(kernel: Kernel, bytes: &[u8], at: usize, end: usize, shape
     stop
 }
 
-/// Compare the lines that a kernel consumes as pairs with those that it consumes in full width: the same, up to the first
-/// line with an entry that is no pair.
+/// Check that a kernel consumes the same lines as pairs as in full width, up to the first line with an entry that a pair
+/// cannot hold.
 fn check_sparse_pairs(
     kernel: Kernel,
     bytes: &[u8],

@@ -172,12 +172,7 @@ impl Small {
         are_small
     }
 
-    /// True if samples of pairs can be appended.
-    pub(crate) fn has_pairs(&self) -> bool {
-        matches!(self, Small { numbers: Numbers::Pairs(_), sample_offsets: Some(_), .. })
-    }
-
-    /// The vectors that samples of pairs are appended to, if there are any.
+    /// The vectors that samples of pairs are appended to; `None` if the samples are in another form.
     pub(crate) fn pairs(&mut self) -> Option<(&mut Vec<u32>, &mut Vec<Pair>)> {
         match self {
             Small { numbers: Numbers::Pairs(pairs), sample_offsets: Some(offsets), .. } => Some((offsets, pairs)),

@@ -84,10 +84,7 @@ impl Builder {
         // In a later part, the samples of earlier parts may already be in full width.
         if is_first && is_compact {
             self.small = self.column.samples.to_small(self.spare.take());
-            if self.small.is_some() {
-                self.num_small = self.num_samples;
-                self.column.samples.clear();
-            }
+            self.num_small = if self.small.is_some() { self.num_samples } else { 0 };
         }
         self.settle();
         if is_first {
@@ -179,9 +176,9 @@ impl Builder {
     }
 
     /// True if entries can be appended to the small form as pairs.
-    pub(super) fn takes_pairs(&self) -> bool {
+    pub(super) fn takes_pairs(&mut self) -> bool {
         // Samples in full width come after those in the small form.
-        self.num_samples == self.num_small && self.small.as_ref().is_some_and(Small::has_pairs)
+        self.num_samples == self.num_small && self.small.as_mut().and_then(Small::pairs).is_some()
     }
 
     /// The vectors that a kernel appends sparse samples to: of the small form, which must take pairs, or of the column,

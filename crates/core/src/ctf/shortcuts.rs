@@ -112,7 +112,7 @@ impl SparseLines {
         let Some(form) = &self.form else { return };
         // Single lines that the exact parser read are in full width.
         parser.builders.iter_mut().for_each(Builder::settle);
-        self.are_pairs = parser.builders.iter().all(Builder::takes_pairs);
+        self.are_pairs = parser.builders.iter_mut().all(Builder::takes_pairs);
         let form = if self.are_pairs { &form.clone().of_pairs() } else { form };
         let columns = parser.builders.iter_mut().map(|builder| builder.sparse(self.are_pairs));
         let mut columns: Vec<SparseColumn> = columns.collect();
