@@ -94,10 +94,11 @@ class MinibatchData(_OneStream):
         end_of_sweep: True if the minibatch reaches or crosses the end of a sweep.
     """
 
-    __slots__ = ("__dict__", "_arrays", "_index", "_packed", "end_of_sweep", "num_samples", "stream")
+    __slots__ = ("__dict__", "_arrays", "_index", "_number", "_packed", "end_of_sweep", "num_samples", "stream")
     _arrays: Arrays | None  # None until the first access
     _packed: _core.Packed | None  # the packer's result
     _index: int  # the index of this stream in the packer's result
+    _number: int  # the index of this minibatch in the packer's result
 
     @overload
     def __init__(
@@ -138,11 +139,12 @@ class MinibatchData(_OneStream):
         end_of_sweep: bool = False,
     ) -> None:
         self.stream, self.end_of_sweep, self.num_samples = stream, end_of_sweep, int(offsets[-1])
-        self._packed, self._index, self._arrays = None, 0, Arrays(_in_shape(values, stream), offsets, indptr, indices)
+        self._packed, self._index, self._number = None, 0, 0
+        self._arrays = Arrays(_in_shape(values, stream), offsets, indptr, indices)
 
     @classmethod
     def of(cls, stream: StreamInformation, packed: _core.Packed, index: int, end_of_sweep: bool) -> MinibatchData:
-        """Make the view of a stream of the packer's result. Array objects are created on first access."""
+        """Make the view of a stream of a minibatch that was packed alone. Array objects are created on first access."""
         minibatches: list[dict[str, MinibatchData]] = [{}]
         cls.fill(minibatches, stream, [packed], index, [end_of_sweep])
         return minibatches[0][stream.name]
@@ -152,24 +154,24 @@ class MinibatchData(_OneStream):
         cls,
         minibatches: Sequence[dict[str, MinibatchData]],
         stream: StreamInformation,
-        packed: list[_core.Packed],
+        packed: Sequence[_core.Packed],
         index: int,
         ends_of_sweep: Sequence[bool],
     ) -> None:
-        """Add a stream to several minibatches, as views of the packer's results, one for each minibatch."""
-        new, name, counts = cls.__new__, stream.name, _core.num_samples(packed, index)
-        each = zip(minibatches, packed, counts, ends_of_sweep, strict=True)
-        for minibatch, of_minibatch, num_samples, end_of_sweep in each:
+        """Add a stream to several minibatches, as views of the packer's results."""
+        new, name = cls.__new__, stream.name
+        each = zip(minibatches, *_core.places(packed, index), ends_of_sweep, strict=True)
+        for minibatch, of_several, number, num_samples, end_of_sweep in each:
             data = minibatch[name] = new(cls)
             data.stream, data.end_of_sweep, data.num_samples = stream, end_of_sweep, num_samples
-            data._packed, data._index, data._arrays = of_minibatch, index, None
+            data._packed, data._index, data._number, data._arrays = of_several, index, number, None
 
     @property
     def arrays(self) -> Arrays:
         """`values`, `offsets`, `indptr` and `indices`. They are created together, on first access."""
         if self._arrays is None:
             assert self._packed is not None
-            values, offsets, entries = self._packed.arrays(self._index)
+            values, offsets, entries = self._packed.arrays(self._index, self._number)
             if entries is None:
                 self._arrays = Arrays(_in_shape(values, self.stream), offsets)
             else:
@@ -203,7 +205,7 @@ class MinibatchData(_OneStream):
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keep the arrays alone, not the packer's result with the other streams."""
         state = {"stream": self.stream, "num_samples": self.num_samples, "end_of_sweep": self.end_of_sweep}
-        return None, {**state, "_arrays": self.arrays, "_packed": None, "_index": 0}
+        return None, {**state, "_arrays": self.arrays, "_packed": None, "_index": 0, "_number": 0}
 
     def __repr__(self) -> str:
         counts = f"num_sequences={self.num_sequences}, num_samples={self.num_samples}"
@@ -216,7 +218,7 @@ class MinibatchData(_OneStream):
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
-        return len(self.offsets) - 1 if self._packed is None else self._packed.num_sequences
+        return len(self.offsets) - 1 if self._packed is None else self._packed.num_sequences(self._number)
 
     @property
     def is_sparse(self) -> bool:

@@ -198,7 +198,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)
         chunk_indices, bounds = np.zeros(len(sequences), np.uint32), [0, len(sequences)]
         request = _core.PackRequest([self._chunk], chunk_indices, sequences, self._layout, bounds)
-        (packed,), _ = _core.pack([request], 1)
+        ((packed,),), _ = _core.pack([request], 1)
         infos = enumerate(self._streams)
         data = {info.name: MinibatchData.of(info, packed, index, end_of_sweep) for index, info in infos}
         return Minibatch(data, lambda: sequences.astype(np.uint64))

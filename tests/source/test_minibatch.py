@@ -93,9 +93,10 @@ def test_threads_together_pack_each_minibatch_once() -> None:
     indices = np.arange(count, dtype=np.uint32)
     request = _core.PackRequest([chunk], np.zeros(count, np.uint32), indices, [(0, False, 0)], bounds)
     for _ in range(rounds(150)):
-        packed, _ = _core.pack([request], 4)
-        assert len(packed) == count
-    assert [one.arrays(0)[0][0] for one in packed] == values[::16].tolist()
+        (packed,), _ = _core.pack([request], 4)
+        minibatches = list(zip(*_core.places(packed, 0)[:2], strict=True))
+        assert len(minibatches) == count
+    assert [together.arrays(0, number)[0][0] for together, number in minibatches] == values[::16].tolist()
 
 
 def test_small_minibatches_are_what_each_alone_is() -> None:
@@ -113,22 +114,24 @@ def test_small_minibatches_are_what_each_alone_is() -> None:
     bounds = np.sort(np.concatenate([[0, 0, count, count], random.integers(0, count, 300)])).tolist()
     streams = [(0, False, 0), (1, True, 1)]
     request = _core.PackRequest([chunk], np.zeros(count, np.uint32), order, streams, bounds)
-    packed, num_bytes = _core.pack([request], 2)
-    assert len(packed) == len(bounds) - 1 and num_bytes > 0
-    counts = [_core.num_samples(packed, stream) for stream in (0, 1)]
+    (packed,), num_bytes = _core.pack([request], 2)
+    assert 1 < len(packed) < len(bounds) - 1 and num_bytes > 0
+    longest = [[count for together in packed for count in together.longest(stream)] for stream in (0, 1)]
+    of_streams = [_core.places(packed, stream) for stream in (0, 1)]
     for number, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
         own = order[first:last]
-        (alone,), _ = _core.pack(
-            [_core.PackRequest([chunk], np.zeros(len(own), np.uint32), own, streams, [0, len(own)])], 2
-        )
-        assert packed[number].num_sequences == alone.num_sequences == len(own)
+        request = _core.PackRequest([chunk], np.zeros(len(own), np.uint32), own, streams, [0, len(own)])
+        ((alone,),), _ = _core.pack([request], 2)
         for stream in (1, 0) if number % 2 else (0, 1):
-            assert packed[number].longest(stream) == alone.longest(stream)
-            assert counts[stream][number] == _core.num_samples([alone], stream)[0]
-            values, offsets, entries = packed[number].arrays(stream)
+            together, place, num_samples = (each[number] for each in of_streams[stream])
+            assert together.num_sequences(place) == alone.num_sequences() == len(own)
+            assert longest[stream][number] == alone.longest(stream)[0]
+            assert num_samples == _core.places([alone], stream)[2][0]
+            values, offsets, entries = together.arrays(stream, place)
             expected_values, expected_offsets, expected_entries = alone.arrays(stream)
             assert values.dtype == expected_values.dtype and np.array_equal(values, expected_values)
             assert np.array_equal(offsets, expected_offsets) and (entries is None) == (expected_entries is None)
             for found, expected in zip(entries or (), expected_entries or (), strict=True):
                 assert np.array_equal(found, expected)
-            assert packed[number].arrays(stream)[0] is values
+            assert alone.arrays(stream)[0] is expected_values
+            assert not len(values) or np.shares_memory(together.arrays(stream, place)[0], values)

@@ -40,7 +40,7 @@ def samples_of(chunk: _core.Chunk, corpus: Corpus, file: CtfFile) -> list[dict[s
     count = chunk.num_sequences
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
     chunk_of, numbers = np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32)
-    (packed,), _ = _core.pack([_core.PackRequest([chunk], chunk_of, numbers, layout, [0, len(numbers)])], 1)
+    ((packed,),), _ = _core.pack([_core.PackRequest([chunk], chunk_of, numbers, layout, [0, len(numbers)])], 1)
     gathered = [packed.arrays(stream) for stream in range(len(layout))]
     columns = []
     for info, (values, offsets, sparse) in zip(corpus.streams, gathered, strict=True):

@@ -83,7 +83,7 @@ mod _core {
     };
 
     #[pymodule_export]
-    use super::packed::{PackRequest, Packed, Whole, num_samples, pack};
+    use super::packed::{PackRequest, Packed, Whole, pack, places};
 
     #[pymodule_export]
     use super::packing::Packing;

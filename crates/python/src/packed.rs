@@ -1,10 +1,9 @@
-//! A minibatch whose array objects are created on first use.
+//! Minibatches whose array objects are created on first use.
 
-use crate::chunk::{Chunk, Number, RaggedArrays, ragged_arrays, refused, values_array};
+use crate::chunk::{Chunk, Number, RaggedArrays, ragged_arrays, refused};
 use crate::objects::IntoArray;
 use crate::pool::{attached, detached, no_memory, pool, shared};
 use cntkio_core::chunk;
-use cntkio_core::chunk::Values;
 use cntkio_core::memory::{OutOfMemory, collected};
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -14,7 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PySlice;
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Size of the data, in bytes, from which on several threads are faster than one.
 const WORTH_THREADS: usize = 128 << 10;
@@ -23,159 +22,137 @@ const WORTH_UNLOCKING: usize = 16 << 10;
 
 type OwnedArrays = (Py<PyAny>, Py<PyArray1<i64>>, Option<(Py<PyArray1<i64>>, Py<PyArray1<i32>>)>);
 
+/// A stream of all minibatches.
 struct Stream {
-    num_samples: i64,
-    longest: i64,
+    // These two figures of each minibatch are asked for without the arrays, and the ragged samples leave when the arrays
+    // are created.
+    num_samples: Vec<i64>,
+    longest: Vec<i64>,
     gathered: Mutex<Option<Ragged>>,
     arrays: PyOnceLock<OwnedArrays>,
 }
 
-/// The streams of several small minibatches that were gathered together.
-type Together = Arc<[SharedStream]>;
-
-/// A stream of several minibatches. Each shows its own part of the values and of the indices.
-struct SharedStream {
-    /// The first sample of each sequence, and the first entry of each sample, counted over all minibatches.
-    sequence_offsets: Vec<i64>,
-    sample_offsets: Option<Vec<i64>>,
-    gathered: Mutex<Option<(Values, Option<Vec<i32>>)>>,
-    arrays: PyOnceLock<(Py<PyAny>, Option<Py<PyAny>>)>,
-}
-
-/// The streams of a minibatch, as ragged arrays.
+/// Minibatches that were gathered together: a single large one, or several small ones. Their streams are ragged arrays.
 ///
 /// Array objects are created on first use, because a small minibatch takes less time than its array objects.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Packed {
-    /// Number of sequences.
-    #[pyo3(get)]
-    num_sequences: usize,
+    /// The first sequence of each minibatch and, last, the number of sequences.
+    bounds: Vec<usize>,
     streams: Vec<Stream>,
-    /// Small minibatches that were gathered together, and the sequences of this minibatch among them. `None`: each of
-    /// `streams` has its own samples.
-    together: Option<(Together, Range<usize>)>,
 }
 
 impl Stream {
-    /// A stream that has no samples of its own yet.
-    fn new(sequence_offsets: &[i64]) -> Stream {
-        let lengths = sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
+    fn new(ragged: Ragged, bounds: &[usize]) -> Stream {
+        let offsets = |pair: &[usize]| &ragged.sequence_offsets[pair[0]..=pair[1]];
+        let longest = |offsets: &[i64]| offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         Stream {
-            // These two figures are asked for without the arrays, and the ragged samples leave when the arrays are
-            // created.
-            num_samples: sequence_offsets[sequence_offsets.len() - 1] - sequence_offsets[0],
-            longest: lengths.max().unwrap_or(0),
-            gathered: Mutex::default(),
+            num_samples: bounds.windows(2).map(offsets).map(|own| own[own.len() - 1] - own[0]).collect(),
+            longest: bounds.windows(2).map(|pair| longest(offsets(pair))).collect(),
+            gathered: Mutex::new(Some(ragged)),
             arrays: PyOnceLock::new(),
         }
     }
 
-    /// The arrays of the stream's own samples.
-    fn own_arrays(&self, py: Python<'_>) -> PyResult<OwnedArrays> {
-        let (values, offsets, sparse) = ragged_arrays(py, taken(&self.gathered)?)?;
-        let sparse = sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind()));
-        Ok((values.unbind(), offsets.unbind(), sparse))
-    }
-}
-
-impl SharedStream {
-    fn new(ragged: Ragged) -> SharedStream {
-        let (sample_offsets, indices) = ragged.entries.map(|entries| (entries.sample_offsets, entries.indices)).unzip();
-        SharedStream {
-            sequence_offsets: ragged.sequence_offsets,
-            sample_offsets,
-            gathered: Mutex::new(Some((ragged.values, indices))),
-            arrays: PyOnceLock::new(),
-        }
-    }
-
-    /// The arrays of some sequences.
-    fn arrays(&self, py: Python<'_>, sequences: Range<usize>) -> PyResult<OwnedArrays> {
-        let (values, indices) = self.arrays.get_or_try_init(py, || -> PyResult<_> {
-            let (values, indices) = taken(&self.gathered)?;
-            let indices = indices.map(|indices| indices.into_array(py)).transpose()?;
-            Ok((values_array(py, values)?.unbind(), indices.map(|indices| indices.into_any().unbind())))
-        })?;
-        let part = |array: &Py<PyAny>, range: Range<usize>| {
-            array.bind(py).get_item(PySlice::new(py, range.start as isize, range.end as isize, 1))
-        };
-        let (sequence_offsets, samples) = attached(|| part_of(&self.sequence_offsets, sequences))?;
-        let sequence_offsets = sequence_offsets.into_array(py)?.unbind();
-        let (Some(sample_offsets), Some(indices)) = (&self.sample_offsets, indices) else {
-            let num_samples = self.sequence_offsets[self.sequence_offsets.len() - 1] as usize;
-            let dim = values.bind(py).len()? / num_samples.max(1);
-            return Ok((part(values, samples.start * dim..samples.end * dim)?.unbind(), sequence_offsets, None));
-        };
-        let (sample_offsets, entries) = attached(|| part_of(sample_offsets, samples))?;
-        let indices = part(indices, entries.clone())?.cast_into()?.unbind();
-        Ok((
-            part(values, entries)?.unbind(),
-            sequence_offsets,
-            Some((sample_offsets.into_array(py)?.unbind(), indices)),
-        ))
-    }
-}
-
-/// The samples, which are taken once: they are gone if Python found no memory for their arrays then.
-fn taken<T>(gathered: &Mutex<Option<T>>) -> PyResult<T> {
-    gathered.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(|| no_memory(OutOfMemory(0)))
-}
-
-/// The offsets of some consecutive items, from 0 on, and the range that they had.
-fn part_of(offsets: &[i64], items: Range<usize>) -> (Vec<i64>, Range<usize>) {
-    let offsets = &offsets[items.start..=items.end];
-    let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
-    (collected(offsets.iter().map(|at| at - first)), first as usize..last as usize)
-}
-
-impl Packed {
-    pub(crate) fn of(ragged: Vec<Ragged>, num_sequences: usize) -> Packed {
-        let stream = |ragged: Ragged| {
-            let mut stream = Stream::new(&ragged.sequence_offsets);
-            stream.gathered = Mutex::new(Some(ragged));
-            stream
-        };
-        Packed { num_sequences, streams: ragged.into_iter().map(stream).collect(), together: None }
-    }
-
-    /// The minibatches of streams that were gathered together. `bounds`: the first sequence of each and, last, the end.
-    fn several(ragged: Vec<Ragged>, bounds: &[usize]) -> impl Iterator<Item = Packed> {
-        let all: Together = ragged.into_iter().map(SharedStream::new).collect();
-        bounds.windows(2).map(move |pair| {
-            let own = pair[0] - bounds[0]..pair[1] - bounds[0];
-            let streams = all.iter().map(|shared| Stream::new(&shared.sequence_offsets[own.start..=own.end]));
-            Packed { num_sequences: own.len(), streams: streams.collect(), together: Some((all.clone(), own)) }
-        })
-    }
-
-    fn stream(&self, number: usize) -> PyResult<&Stream> {
-        self.streams.get(number).ok_or_else(|| PyIndexError::new_err("no such stream"))
-    }
-}
-
-#[pymethods]
-impl Packed {
-    /// Number of samples of a stream's longest sequence.
-    fn longest(&self, stream: usize) -> PyResult<i64> {
-        Ok(self.stream(stream)?.longest)
-    }
-
-    /// Values, sequence offsets and, if sparse, (sample offsets, indices) of a stream; the same objects each time.
-    fn arrays<'py>(&self, py: Python<'py>, stream: usize) -> PyResult<RaggedArrays<'py>> {
-        let own = self.stream(stream)?;
-        let (values, offsets, sparse) = own.arrays.get_or_try_init(py, || match &self.together {
-            Some((all, sequences)) => all[stream].arrays(py, sequences.clone()),
-            None => own.own_arrays(py),
+    /// The arrays of all minibatches.
+    fn arrays<'py>(&self, py: Python<'py>) -> PyResult<RaggedArrays<'py>> {
+        let (values, offsets, sparse) = self.arrays.get_or_try_init(py, || -> PyResult<_> {
+            // The samples are taken once: they are gone if Python found no memory for their arrays then.
+            let gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let (values, offsets, sparse) = ragged_arrays(py, gathered.ok_or_else(|| no_memory(OutOfMemory(0)))?)?;
+            let sparse = sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind()));
+            Ok((values.unbind(), offsets.unbind(), sparse))
         })?;
         let sparse = sparse.as_ref().map(|(offsets, indices)| (offsets.bind(py).clone(), indices.bind(py).clone()));
         Ok((values.bind(py).clone(), offsets.bind(py).clone(), sparse))
     }
 }
 
-/// Number of samples of a stream in each of several minibatches.
+/// The arrays of some sequences: parts of the values and of the indices, and offsets of their own.
+fn part<'py>(all: RaggedArrays<'py>, sequences: Range<usize>) -> PyResult<RaggedArrays<'py>> {
+    let (values, offsets, sparse) = all;
+    let part = |array: &Bound<'py, PyAny>, range: Range<usize>| {
+        array.get_item(PySlice::new(array.py(), range.start as isize, range.end as isize, 1))
+    };
+    let (own, samples) = part_of(&offsets, sequences)?;
+    let Some((sample_offsets, indices)) = sparse else {
+        let num_samples = offsets.readonly().as_slice()?.last().map_or(0, |&last| last as usize);
+        let dim = values.len()? / num_samples.max(1);
+        return Ok((part(&values, samples.start * dim..samples.end * dim)?, own, None));
+    };
+    let (sample_offsets, entries) = part_of(&sample_offsets, samples)?;
+    let indices = part(&indices, entries.clone())?.cast_into()?;
+    Ok((part(&values, entries)?, own, Some((sample_offsets, indices))))
+}
+
+/// The offsets of some consecutive items, from 0 on, and the range that they had.
+fn part_of<'py>(
+    offsets: &Bound<'py, PyArray1<i64>>,
+    items: Range<usize>,
+) -> PyResult<(Bound<'py, PyArray1<i64>>, Range<usize>)> {
+    let all = offsets.readonly();
+    let own = &all.as_slice()?[items.start..=items.end];
+    let (first, last) = (own[0], own[own.len() - 1]);
+    let own = attached(|| collected(own.iter().map(|at| at - first)))?;
+    Ok((own.into_array(offsets.py())?, first as usize..last as usize))
+}
+
+impl Packed {
+    /// The minibatches of streams that were gathered together. `bounds`: the first sequence of each, counted in the
+    /// streams, and, last, the number of sequences.
+    pub(crate) fn of(ragged: Vec<Ragged>, bounds: Vec<usize>) -> Packed {
+        Packed { streams: ragged.into_iter().map(|ragged| Stream::new(ragged, &bounds)).collect(), bounds }
+    }
+
+    fn stream(&self, number: usize) -> PyResult<&Stream> {
+        self.streams.get(number).ok_or_else(|| PyIndexError::new_err("no such stream"))
+    }
+
+    /// The sequences of a minibatch.
+    fn sequences(&self, number: usize) -> PyResult<Range<usize>> {
+        match self.bounds.get(number..) {
+            Some(&[first, last, ..]) => Ok(first..last),
+            _ => Err(PyIndexError::new_err("no such minibatch")),
+        }
+    }
+}
+
+#[pymethods]
+impl Packed {
+    /// Number of sequences of a minibatch.
+    #[pyo3(signature = (number=0))]
+    fn num_sequences(&self, number: usize) -> PyResult<usize> {
+        Ok(self.sequences(number)?.len())
+    }
+
+    /// Number of samples of a stream's longest sequence in each minibatch.
+    fn longest(&self, stream: usize) -> PyResult<Vec<i64>> {
+        Ok(self.stream(stream)?.longest.clone())
+    }
+
+    /// Values, sequence offsets and, if sparse, (sample offsets, indices) of a stream of a minibatch. The arrays of a
+    /// single minibatch are the same objects each time; those of several show the same values and indices.
+    #[pyo3(signature = (stream, number=0))]
+    fn arrays<'py>(&self, py: Python<'py>, stream: usize, number: usize) -> PyResult<RaggedArrays<'py>> {
+        let (own, all) = (self.sequences(number)?, self.stream(stream)?.arrays(py)?);
+        if self.bounds.len() == 2 { Ok(all) } else { part(all, own) }
+    }
+}
+
+/// For each minibatch what it was gathered together with, its number there, and the number of samples of a stream.
+type Places = (Vec<Py<Packed>>, Vec<usize>, Vec<i64>);
+
+/// The places of all minibatches.
 #[pyfunction]
-pub(crate) fn num_samples(packed: Vec<PyRef<'_, Packed>>, stream: usize) -> PyResult<Vec<i64>> {
-    packed.iter().map(|packed| Ok(packed.stream(stream)?.num_samples)).collect()
+pub(crate) fn places(py: Python<'_>, packed: Vec<Py<Packed>>, stream: usize) -> PyResult<Places> {
+    let (mut of_several, mut numbers, mut num_samples) = (Vec::new(), Vec::new(), Vec::new());
+    for packed in packed {
+        let own = &packed.get().stream(stream)?.num_samples;
+        of_several.extend(own.iter().map(|_| packed.clone_ref(py)));
+        numbers.extend(0..own.len());
+        num_samples.extend_from_slice(own);
+    }
+    Ok((of_several, numbers, num_samples))
 }
 
 /// For each stream its number in the chunks, whether it is sparse, and the type of its values.
@@ -267,14 +244,8 @@ const MOST_MINIBATCHES_TOGETHER: usize = 64;
 const MOST_SEQUENCES_TOGETHER: usize = 256;
 
 fn packed_in_turn(&(jobs, bounds): &Turn) -> Result<Vec<Packed>, Error> {
-    let mut packed = Vec::new();
-    for (ragged, bounds) in gather_in_turn(jobs).zip(bounds) {
-        match bounds {
-            [first, last] => packed.push(Packed::of(ragged?, last - first)),
-            _ => packed.extend(Packed::several(ragged?, bounds)),
-        }
-    }
-    Ok(packed)
+    let from_0 = |bounds: &[usize]| bounds.iter().map(|at| at - bounds[0]).collect();
+    gather_in_turn(jobs).zip(bounds).map(|(ragged, bounds)| Ok(Packed::of(ragged?, from_0(bounds)))).collect()
 }
 
 /// The number of minibatches of a request that are gathered together, all minibatches taking `num_bytes`.
@@ -290,14 +261,14 @@ fn num_together(bounds: &[usize], num_bytes: usize) -> usize {
 }
 
 /// Gather the selected sequences of all streams for several minibatches at once, because waking other threads takes as
-/// long as packing a small minibatch. The minibatches are returned in the order of the requests, with their approximate
-/// size in bytes.
+/// long as packing a small minibatch. The minibatches of each request are returned in order, those that were gathered
+/// together in one object, and the same number for all requests; and their approximate size in bytes.
 #[pyfunction]
 pub(crate) fn pack(
     py: Python<'_>,
     requests: Vec<Py<PackRequest>>,
     num_threads: usize,
-) -> PyResult<(Vec<Packed>, usize)> {
+) -> PyResult<(Vec<Vec<Packed>>, usize)> {
     // `pack_all` releases the interpreter's lock itself, and only where the data are large enough.
     attached(|| pack_all(py, &requests, num_threads))?
 }
@@ -308,26 +279,27 @@ pub(crate) fn estimated_bytes(chunks: &[&chunk::Chunk], selection: Selection) ->
     chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts))
 }
 
-fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) -> PyResult<(Vec<Packed>, usize)> {
+fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) -> PyResult<(Vec<Vec<Packed>>, usize)> {
     let requests: Vec<&PackRequest> = requests.iter().map(|request| request.get()).collect();
     let chunks: Vec<Vec<&chunk::Chunk>> = requests.iter().map(|request| request.chunks()).collect();
     let streams = requests.iter().map(|request| wanted(&request.streams));
     let sources = chunks.iter().zip(streams).map(|(chunks, streams)| Sources::new(chunks, &streams));
     let sources: Vec<Sources> = sources.collect::<Result<_, Error>>().map_err(refused)?;
     let arrays: Vec<Arrays> = requests.iter().map(|request| request.arrays(py)).collect();
-    let (mut jobs, mut bounds, mut num_bytes) = (Vec::new(), Vec::new(), 0);
-    for (((request, arrays), chunks), sources) in requests.iter().zip(&arrays).zip(&chunks).zip(&sources) {
-        let whole = arrays.selection()?;
-        let own_bytes = estimated_bytes(chunks, whole);
-        num_bytes += own_bytes;
-        let count = num_together(&request.bounds, own_bytes);
+    let selections = arrays.iter().map(Arrays::selection).collect::<PyResult<Vec<Selection>>>()?;
+    let sizes: Vec<usize> = chunks.iter().zip(&selections).map(|(chunks, &own)| estimated_bytes(chunks, own)).collect();
+    let num_bytes = sizes.iter().sum();
+    let together = requests.iter().zip(sizes).map(|(request, size)| num_together(&request.bounds, size)).min();
+    let (mut jobs, mut bounds, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for ((request, selection), sources) in requests.iter().zip(selections).zip(&sources) {
         let last = request.bounds.len().saturating_sub(1);
-        for first in (0..last).step_by(count) {
-            let own = &request.bounds[first..=(first + count).min(last)];
-            let selection = whole.slice(own[0]..own[own.len() - 1]).ok_or_else(|| refused(Error::Missing))?;
+        for first in (0..last).step_by(together.unwrap_or(1)) {
+            let own = &request.bounds[first..=(first + together.unwrap_or(1)).min(last)];
+            let selection = selection.slice(own[0]..own[own.len() - 1]).ok_or_else(|| refused(Error::Missing))?;
             jobs.push(Job { sources, selection });
             bounds.push(own);
         }
+        ends.push(jobs.len());
     }
     let turns = |count| jobs.chunks(count).zip(bounds.chunks(count)).collect::<Vec<Turn>>();
     let packed: Vec<Result<Vec<Packed>, Error>> =
@@ -347,7 +319,10 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
     let packed = packed.into_iter().collect::<Result<Vec<_>, Error>>().map_err(refused)?;
     // A file that changed while its map was copied may have given values of both versions.
     sources.iter().try_for_each(Sources::check_unchanged).map_err(refused)?;
-    Ok((packed.into_iter().flatten().collect(), num_bytes))
+    let mut packed = packed.into_iter().flatten();
+    let mut begin = 0;
+    let of_request = |end| packed.by_ref().take(end - std::mem::replace(&mut begin, end)).collect();
+    Ok((ends.into_iter().map(of_request).collect(), num_bytes))
 }
 
 /// The streams of the chunks appended so far, as ragged arrays.
@@ -382,6 +357,6 @@ impl Whole {
     fn finish(&self) -> PyResult<Packed> {
         let so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).take();
         let streams = so_far.ok_or_else(|| refused(Error::Missing))?.finish();
-        Ok(Packed::of(streams, self.num_sequences))
+        Ok(Packed::of(streams, vec![0, self.num_sequences]))
     }
 }

@@ -241,7 +241,7 @@ impl Packing {
             jobs.push(Job { sources, selection });
             counts.push(bounds[own + 1] - bounds[own]);
         }
-        let packed = gather_in_turn(&jobs).zip(counts).map(|(ragged, count)| Ok(Packed::of(ragged?, count)));
+        let packed = gather_in_turn(&jobs).zip(counts).map(|(ragged, count)| Ok(Packed::of(ragged?, vec![0, count])));
         packed.collect()
     }
 }

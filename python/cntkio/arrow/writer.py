@@ -234,7 +234,7 @@ class Columns:
         keys = Keys(range(count, count + num_rows)) if piece.keys is None else piece.keys
         columns = packed_columns(self._streams)
         request = _core.PackRequest([piece.chunk], chunk_indices, rows, columns, [0, num_rows])
-        (packed,), _ = _core.pack([request], num_threads())
+        ((packed,),), _ = _core.pack([request], num_threads())
         streams = [MinibatchData.of(info, packed, index, False) for index, info in enumerate(self._streams)]
         return self.batch(keys[:], streams)
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
+import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from cntkio._threads import num_threads
 from cntkio.arguments import Wording
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
-from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.minibatch import MinibatchData, TruncatedMinibatchData
 from cntkio.source.pipeline import HandOver, Packed, PackOrder, Prepared
 from cntkio.streams import NUMBER_TYPES, StreamInformation, packed_columns
 
@@ -54,21 +54,11 @@ class Packer:
         if any(order.parts is not None for order in hand_over.orders):
             return self._pack_truncated(hand_over)
         packed, num_bytes = _core.pack(self._requests(hand_over), num_threads())
-        num_sound = hand_over.num_minibatches
-        error: BaseException | None = None
-        all_packed = iter(packed)
-        for order in hand_over.orders:
-            streams = self.layouts[order.corpus_index]
-            of_order = list(itertools.islice(all_packed, len(order.minibatches)))
-            for index, info in enumerate(streams):
+        for order, of_order in zip(hand_over.orders, packed, strict=True):
+            for index, info in enumerate(self.layouts[order.corpus_index]):
                 MinibatchData.fill(order.minibatches, info, of_order, index, order.ends_of_sweep)
-            if self.frame_mode:
-                sound = order.minibatches[: max(num_sound - order.first, 0)]
-                for number, (minibatch, of_minibatch) in enumerate(zip(sound, of_order, strict=False), order.first):
-                    error_here = self._misfit(minibatch, of_minibatch, streams)
-                    if error_here is not None:
-                        num_sound, error = number, error_here
-                        break
+        misfits = self._misfits(hand_over, packed) if self.frame_mode else ()
+        num_sound, error = min(misfits, default=(hand_over.num_minibatches, None), key=operator.itemgetter(0))
         return Packed(num_bytes, num_sound, error)
 
     def pack_in_turn(self, hand_over: HandOver) -> tuple[PackedInTurn, int] | None:
@@ -96,18 +86,21 @@ class Packer:
             requests.append(_core.PackRequest(order.chunks, *indices, columns, order.bounds, order.samples))
         return requests
 
-    def _misfit(
-        self, minibatch: Minibatch, packed: _core.Packed, streams: Sequence[StreamInformation]
-    ) -> CorpusError | None:
-        for index, info in enumerate(streams):
-            longest = packed.longest(index)
-            if longest > 1:
-                name = info.name
-                key = str(minibatch.keys_of_sequences[int(minibatch[name].lengths.argmax())])
-                advice = f"{self.wording.setting('frame_mode', False)} reads sequences"
-                found = f"sequence {key}, stream {name!r}: {longest} samples"
-                return CorpusError(f"{found}; frame mode takes at most one ({advice})")
-        return None
+    def _misfits(
+        self, hand_over: HandOver, packed: Sequence[Sequence[_core.Packed]]
+    ) -> Iterator[tuple[int, CorpusError]]:
+        """Return for each stream the first minibatch that has a sequence of more than one sample, and the error."""
+        for order, of_order in zip(hand_over.orders, packed, strict=True):
+            for index, info in enumerate(self.layouts[order.corpus_index]):
+                longest = [count for together in of_order for count in together.longest(index)]
+                number = next((number for number, count in enumerate(longest) if count > 1), None)
+                if number is not None:
+                    minibatch = order.minibatches[number]
+                    key = str(minibatch.keys_of_sequences[int(minibatch[info.name].lengths.argmax())])
+                    advice = f"{self.wording.setting('frame_mode', False)} reads sequences"
+                    found = f"sequence {key}, stream {info.name!r}: {longest[number]} samples"
+                    error = CorpusError(f"{found}; frame mode takes at most one ({advice})")
+                    yield order.first + number, error
 
     # ------------------------------------------------------------------------------------ truncated minibatches
 

@@ -225,8 +225,9 @@ class Packed(NamedTuple):
     error: BaseException | None  # the error of the next minibatch; None if all are complete
 
 
-MOST_IN_HAND_OVER = 256
+MOST_IN_HAND_OVER = 1024
 _HAND_OVER_BYTES = 16 << 20
+_HAND_OVER_BYTES_SMALL = 4 << 20  # of minibatches that are not worth the time to take them one by one
 _HAND_OVER_BYTES_IN_TURN = 64 << 20  # of a hand-over that is packed in turn
 _LEAST_IN_TURN = 4  # minibatches of such a hand-over
 _WORTH_TAKING = 64 << 10  # bytes from which on a minibatch is worth the time to take it by itself
@@ -482,6 +483,7 @@ class Pipeline:
     def _plan(self, num_bytes: int, num_minibatches: int, most_bytes: int) -> None:
         """Choose the number of minibatches that are selected together."""
         self._size = size = max(num_bytes // num_minibatches, 1)
+        most_bytes = most_bytes if size >= _WORTH_TAKING else _HAND_OVER_BYTES_SMALL
         several = min(max(most_bytes // size, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
         self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
 

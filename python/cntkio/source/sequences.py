@@ -277,15 +277,14 @@ class Sequences(Displayed):
             places, samples = (refs.chunk_indices, refs.indices_in_chunk), self._arrangement.repeated(number, sequences)
             requests.append(_core.PackRequest(chunks, *places, columns, bounds, samples))
         # To ask for the number of threads takes as long as to pack a few samples.
-        return _core.pack(requests, num_threads() if len(sequences) > 1 else 1)[0]
+        return [packed for (packed,) in _core.pack(requests, num_threads() if len(sequences) > 1 else 1)[0]]
 
     def _minibatch(self, sequences: npt.NDArray[np.int64]) -> Minibatch:
         origin = Origin(self._arrangement.table.keys.__getitem__, sequences, self._arrangement.files_of)
-        minibatches = Minibatch.several(origin, [0, len(sequences)])
-        packed = self._packed(sequences)
+        (minibatch,), packed = Minibatch.several(origin, [0, len(sequences)]), self._packed(sequences)
         for info, number, column in self._places:
-            MinibatchData.fill(minibatches, info, [packed[number]], column, [False])
-        return minibatches[0]
+            minibatch[info.name] = MinibatchData.of(info, packed[number], column, False)
+        return minibatch
 
     def _arrays(self, sequences: npt.NDArray[np.int64]) -> list[dict[str, npt.NDArray[Any]]]:
         found: list[dict[str, npt.NDArray[Any]]] = [{} for _ in range(len(sequences))]
