@@ -163,25 +163,6 @@ pub struct Block {
 }
 
 impl Block {
-    /// For each column, the column whose sequence offsets are read for it; see [`Chunk`].
-    ///
-    /// The words and the tags of a sentence have the same offsets. If all streams read the same table, the processor
-    /// has it in its cache after the first stream. Each column is compared with a single earlier column, so that the
-    /// time does not grow with the square of their number.
-    fn tables(&self) -> Vec<Option<usize>> {
-        let mut last: Option<usize> = None;
-        let table = |(number, column): (usize, &Column)| {
-            // The packer then reads no table at all.
-            if column.has_single_samples() {
-                return None;
-            }
-            let is_same = |&last: &usize| self.columns[last].sequence_offsets == column.sequence_offsets;
-            last = last.filter(is_same).or(Some(number));
-            last
-        };
-        self.columns.iter().enumerate().map(table).collect()
-    }
-
     /// Bytes of memory that is reserved.
     fn capacity_in_bytes(&self) -> usize {
         self.columns.iter().map(Column::capacity_in_bytes).sum()
@@ -193,9 +174,8 @@ impl Block {
 pub struct Chunk {
     blocks: Vec<Block>,
     first_sequences: Vec<usize>,
-    /// For each column of each block, the column whose sequence offsets are read for it; `None` if each sequence has a
-    /// single sample.
-    tables: Vec<Vec<Option<usize>>>,
+    /// For each column of each block, whether each sequence has a single sample. The packer then reads no table.
+    are_single: Vec<Vec<bool>>,
     pool: Option<Arc<Pool>>,
 }
 
@@ -230,7 +210,8 @@ impl Chunk {
         for block in &blocks {
             first_sequences.push(first_sequences[first_sequences.len() - 1] + block.num_sequences);
         }
-        Chunk { tables: blocks.iter().map(Block::tables).collect(), blocks, first_sequences, pool: None }
+        let are_single = |block: &Block| block.columns.iter().map(Column::has_single_samples).collect();
+        Chunk { are_single: blocks.iter().map(are_single).collect(), blocks, first_sequences, pool: None }
     }
 
     /// Return the blocks' memory to a pool, if there is one, when the chunk is dropped.
@@ -251,11 +232,12 @@ impl Chunk {
 
     /// A stream's column of each block, with the lengths of its sequences.
     pub(crate) fn columns(&self, stream: usize) -> impl Iterator<Item = Option<KnownColumn<'_>>> {
-        self.blocks.iter().zip(&self.tables).map(move |(block, tables)| {
+        self.blocks.iter().zip(&self.are_single).map(move |(block, are_single)| {
             let column = block.columns.get(stream)?;
-            let lengths = match *tables.get(stream)? {
-                None => Lengths::Single(column.sequence_offsets.len().saturating_sub(1)),
-                Some(table) => Lengths::Any(&block.columns[table].sequence_offsets),
+            let offsets = &column.sequence_offsets;
+            let lengths = match are_single.get(stream)? {
+                true => Lengths::Single(offsets.len().saturating_sub(1)),
+                false => Lengths::Any(offsets),
             };
             Some((column, lengths))
         })
