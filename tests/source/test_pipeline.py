@@ -218,12 +218,15 @@ def test_hand_overs_grow_and_one_is_prepared_ahead(fakes: Fakes) -> None:
     assert fakes.selector.threads != fakes.packer.threads
 
 
-@pytest.mark.parametrize(("num_bytes", "most", "in_turn"), [(60_000, 256, False), (1 << 20, 64, True)])
+HAND_OVERS = [(1_000, 1024, False), (60_000, 69, False), (1 << 20, 64, True)]
+
+
+@pytest.mark.parametrize(("num_bytes", "most", "in_turn"), HAND_OVERS)
 def test_small_minibatches_are_packed_together_and_others_in_turn(num_bytes: int, most: int, in_turn: bool) -> None:
     fakes = Fakes()
-    fakes.packer.num_bytes, fakes.selector.end = num_bytes, 700
+    fakes.packer.num_bytes, fakes.selector.end = num_bytes, 2500
     with contextlib.closing(fakes.pipeline):
-        assert fakes.rest() == list(range(700))
+        assert fakes.rest() == list(range(2500))
     assert max(fakes.selector.sizes) == most
     assert bool(fakes.packer.in_turn) == in_turn and all(own.is_taken for own in fakes.packer.in_turn)
 
