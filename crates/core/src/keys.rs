@@ -1,8 +1,8 @@
 //! Keys of sequences: texts of one width, equal rows, names without an extension.
 
 use crate::memory;
+use crate::parallel;
 use memchr::memrchr;
-use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// An id without its extension: cut at its last dot, or at the last dot of its last component.
@@ -44,18 +44,19 @@ pub fn padded(texts: &[u8], ends: &[usize]) -> (Vec<u8>, usize) {
 }
 
 /// Parts of the keys of which [`are_distinct`] sorts one at a time, so that the sorted keys take little memory.
-const NUM_PARTS: u64 = 16;
+const NUM_PARTS: usize = 16;
 
 /// True if no two keys are the same.
 #[must_use]
 pub fn are_distinct<T: Copy + Ord + Into<u64> + Sync + Send>(keys: &[T]) -> bool {
-    (0..NUM_PARTS).into_par_iter().all(|part| {
+    let is_distinct = |part: usize| {
         // The upper bits of a product depend on all bits of a key.
-        let is_in = |&&key: &&T| Into::<u64>::into(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 == part;
+        let is_in = |&&key: &&T| Into::<u64>::into(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 == part as u64;
         let mut mine: Vec<T> = Vec::new();
         memory::reserve(&mut mine, keys.iter().filter(is_in).count());
         mine.extend(keys.iter().filter(is_in));
         mine.sort_unstable();
         mine.windows(2).all(|pair| pair[0] != pair[1])
-    })
+    };
+    parallel::map(NUM_PARTS, is_distinct).into_iter().all(|is_distinct| is_distinct)
 }

@@ -43,6 +43,7 @@ mod named;
 pub mod number;
 mod owners;
 pub mod pack;
+mod parallel;
 pub mod survey;
 pub mod text;
 pub mod timeline;

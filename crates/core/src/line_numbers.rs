@@ -1,9 +1,9 @@
 //! Line numbers of bytes in a text, and the search for a byte.
 
 use crate::memory;
+use crate::parallel;
 use crate::text::Text;
 use memchr::memchr_iter;
-use rayon::prelude::*;
 use std::io;
 
 /// Bytes that a thread reads and counts at a time.
@@ -33,12 +33,9 @@ pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<V
     };
     // The division rounds down, and 1 is added, because an offset at the end of a whole share belongs to the next one.
     let num_shares = end.saturating_sub(first) / SHARE_BYTES + 1;
-    // rayon would return the fault of any share, and a fault of a compressed text has a place. All shares are collected
-    // first, so that the first fault is returned.
-    let shares: Vec<io::Result<(Vec<u64>, u64)>> = (0..num_shares).into_par_iter().map(count).collect();
     let mut before = 0;
     let mut all = memory::with_room(bytes.len());
-    for share in shares {
+    for share in parallel::map(num_shares, count) {
         let (counts, num_ends) = share?;
         all.extend(counts.into_iter().map(|count| before + count));
         before += num_ends;

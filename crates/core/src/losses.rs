@@ -11,8 +11,8 @@
 
 use crate::memory;
 use crate::number::{self, Decimal, Element};
+use crate::parallel;
 use memchr::{memchr, memchr_iter, memmem, memrchr2};
-use rayon::prelude::*;
 
 /// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +50,11 @@ pub fn losses(text: &[u8], layout: Layout, fields: &[&[u8]]) -> Losses {
         memory::push(&mut shares, (begin, lines));
         (begin, rest) = (begin + lines.len(), later);
     }
-    let found: Vec<(usize, Losses)> =
-        shares.into_par_iter().map(|(begin, lines)| (begin, losses_of_lines(lines, layout, fields))).collect();
+    let found = parallel::map(shares.len(), |number| losses_of_lines(shares[number].1, layout, fields));
     let joined = |all: (u64, usize), begin: usize, more: (u64, usize)| {
         (all.0 + more.0, if all.0 == 0 && more.0 > 0 { begin + more.1 } else { all.1 })
     };
-    found.into_iter().fold(Losses::default(), |all, (begin, more)| Losses {
+    shares.iter().zip(found).fold(Losses::default(), |all, (&(begin, _), more)| Losses {
         single: joined(all.single, begin, more.single),
         double: joined(all.double, begin, more.double),
         num_comments: all.num_comments + more.num_comments,

@@ -8,10 +8,10 @@ use super::nothing::is_nothing;
 use super::{Extent, Mode, ends_name};
 use crate::htk::LONGEST_KEY;
 use crate::memory;
+use crate::parallel;
 use crate::text::{Blocks, Text, Unread};
 use cntkio_simd::Kernel;
 use memchr::{memchr, memmem};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// The sequences that start in a block of whole lines.
@@ -270,10 +270,7 @@ pub(super) fn in_shares<T: Send>(
         scan(if begin > first { blocks.skip_to_line_start()? } else { blocks })
     };
     let num_shares = range.len().div_ceil(share_bytes);
-    // rayon would return the fault of any share. All shares are collected first, so that the first fault of the text is
-    // returned.
-    let shares: Vec<Result<T, Unindexed>> = (0..num_shares).into_par_iter().map(scan_share).collect();
-    shares.into_iter().collect()
+    parallel::map(num_shares, scan_share).into_iter().collect()
 }
 
 /// Numbers in as few bytes as they take.

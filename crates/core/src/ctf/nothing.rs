@@ -1,9 +1,9 @@
 //! Lines without content: blank lines, and lines that contain only comments.
 
 use super::ids::size_of_digits;
+use crate::parallel;
 use crate::text::{Text, Unread};
 use memchr::memchr2;
-use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ pub fn are_nothing(text: Text, ranges: &[Range<usize>]) -> io::Result<Vec<bool>>
             }
         }
     };
-    ranges.par_iter().map(is_nothing).collect()
+    parallel::map(ranges.len(), |number| is_nothing(&ranges[number])).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ use super::pieces::MOST_PIECE_BYTES;
 use super::{Findings, Mode, Schema};
 use crate::chunk::{Block, Chunk, Pool, expect};
 use crate::memory;
+use crate::parallel;
 use crate::text::{Text, Unread};
 use memchr::memchr;
-use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
     // all second pieces, so each thread also gets its share of a smaller last chunk. The pieces of a chunk stay in
     // order.
     pieces.sort_by_key(|&(_, piece, _)| piece);
-    let indexed: Vec<_> = pieces.par_iter().map(|(_, _, range)| pass.piece(range.clone())).collect();
+    let indexed = parallel::map(pieces.len(), |number| pass.piece(pieces[number].2.clone()));
     let mut chunks: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();
     for ((chunk, ..), indexed) in pieces.into_iter().zip(indexed) {
         match (&mut chunks[chunk], indexed?) {

@@ -13,9 +13,9 @@ use super::parse::Parser;
 use super::{Extent, Finding, Findings, Schema, svmlight};
 use crate::chunk::{Block, Chunk, Pool};
 use crate::memory::{push, reserve, with_room};
+use crate::parallel;
 use crate::text::{Packed, Text};
 use cntkio_simd::Kernel;
-use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The text of a chunk.
@@ -70,7 +70,7 @@ pub fn parse_chunk(
     let parsed: Vec<_> = match pieces[..] {
         [] => Vec::new(),
         [piece] => vec![parse_piece(piece, budget)],
-        _ => pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect(),
+        _ => parallel::map(pieces.len(), |number| parse_piece(pieces[number], budget)),
     };
     let mut all = Findings::new(budget, is_strict).in_full(schema.keeps_findings);
     let mut blocks = with_room(pieces.len());

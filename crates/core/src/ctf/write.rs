@@ -6,7 +6,7 @@
 
 use crate::chunk::{PlainChunk, PlainColumn, in_any_type};
 use crate::memory;
-use rayon::prelude::*;
+use crate::parallel;
 
 pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
     // 2^64 - 1 has 20 digits.
@@ -113,20 +113,16 @@ pub fn write(
     streams: &[(usize, &[u8], bool)],
     piece: usize,
 ) -> Result<Vec<Vec<u8>>, Unwritable> {
-    let written: Vec<Result<Vec<u8>, Unwritable>> = keys
-        // `par_chunks` panics at 0.
-        .par_chunks(piece.max(1))
-        .enumerate()
-        .map(|(number, keys)| {
-            let mut out = Vec::new();
-            for (place, &key) in keys.iter().enumerate() {
-                write_sequence(chunk, first + number * piece.max(1) + place, key, streams, &mut out)?;
-            }
-            Ok(out)
-        })
-        .collect();
-    // Collected in a second step: rayon would return the fault of any piece, not of the first in order.
-    written.into_iter().collect()
+    // A piece of 0 sequences would be a division by zero.
+    let pieces: Vec<&[u64]> = keys.chunks(piece.max(1)).collect();
+    let write = |number: usize| {
+        let mut out = Vec::new();
+        for (place, &key) in pieces[number].iter().enumerate() {
+            write_sequence(chunk, first + number * piece.max(1) + place, key, streams, &mut out)?;
+        }
+        Ok(out)
+    };
+    parallel::map(pieces.len(), write).into_iter().collect()
 }
 
 fn write_sequence(

@@ -7,9 +7,9 @@ use super::row::{Row, plain_rows};
 use crate::htk::LONGEST_KEY;
 use crate::keys::cut_extension;
 use crate::lines::Lines;
+use crate::parallel;
 use crate::text::{Text, in_memory};
 use memchr::memmem;
-use rayon::prelude::*;
 use std::io;
 
 /// A scan of a text in shares, on all threads of the current pool.
@@ -58,10 +58,9 @@ impl<'a> Scan<'a> {
             }
         };
         let (text, share_bytes, rules) = (self.text, self.share_bytes, self.rules);
-        let scan =
-            || (first..end).into_par_iter().map(|share| scan_share(text, share * share_bytes, share_bytes, rules));
-        let (_, scanned) = rayon::join(put_together, || scan().collect::<io::Result<Vec<Labels>>>());
-        self.last = scanned?;
+        let scan = |share| scan_share(text, (first + share) * share_bytes, share_bytes, rules);
+        let (_, scanned) = rayon::join(put_together, || parallel::map(end - first, scan));
+        self.last = scanned.into_iter().collect::<io::Result<_>>()?;
         self.next_share = end;
         // A stop ends the scan, so further shares would be read for nothing.
         Ok(end < num_shares && self.last.iter().all(|labels| labels.stop.is_none()))

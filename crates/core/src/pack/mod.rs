@@ -21,7 +21,7 @@ pub use whole::{Whole, in_full_width, in_order};
 
 use crate::chunk::{Ahead, Block, Chunk, Located, Neighbours};
 use crate::memory;
-use rayon::prelude::*;
+use crate::parallel;
 use std::collections::VecDeque;
 use std::ops::Range;
 use stream::Stream;
@@ -100,7 +100,7 @@ impl<'a> Sources<'a> {
         // A call outside of a pool must not start rayon's global threads, which a forked child would lack.
         let is_shared = located.num_sequences >= WORTH_SHARING && rayon::current_thread_index().is_some();
         if is_shared {
-            self.streams.par_iter().map(gather).collect()
+            parallel::map(self.streams.len(), |number| gather(&self.streams[number])).into_iter().collect()
         } else {
             self.streams.iter().map(gather).collect()
         }

@@ -6,7 +6,7 @@ use super::{BYTES_AT_ONCE, Figures, Range, Tried, Wanted};
 use crate::chunk::{Block, Chunk, Error};
 use crate::memory;
 use crate::pack::in_full_width;
-use rayon::prelude::*;
+use crate::parallel;
 use std::ops::Range as Span;
 
 /// Samples whose values are tried.
@@ -47,8 +47,8 @@ fn survey_views(chunk: &Chunk, wanted: &[Wanted]) -> Result<(Vec<u64>, Vec<Figur
             figures.map(|(stream, one)| stream.figures(one, part, &mut hashes, &mut buffer)).collect();
         (hashes, figures)
     };
-    // The collected parts are in the order of the chunk, which the hashes and the lists of samples need.
-    let found: Vec<(Vec<u64>, Vec<Figures>)> = parts.par_iter().map(of_part).collect();
+    // The parts stay in the order of the chunk, which the hashes and the lists of samples need.
+    let found: Vec<(Vec<u64>, Vec<Figures>)> = parallel::map(parts.len(), |number| of_part(&parts[number]));
     let mut hashes = memory::with_room(chunk.num_sequences());
     let mut figures: Vec<Figures> = streams.into_iter().map(|stream| stream.start).collect();
     for (of_part, more) in found {

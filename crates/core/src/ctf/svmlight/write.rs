@@ -3,7 +3,7 @@
 use super::super::write::{Decimal, Unwritable, put_integer};
 use crate::chunk::{PlainChunk, PlainColumn, Values, in_any_type};
 use crate::memory;
-use rayon::prelude::*;
+use crate::parallel;
 
 /// The columns of a chunk that are written.
 #[derive(Debug, Clone, Copy)]
@@ -29,18 +29,14 @@ pub struct Columns {
 pub fn write(chunk: &PlainChunk, keys: &[u64], columns: Columns, piece: usize) -> Result<Vec<Vec<u8>>, Unwritable> {
     // A piece of 0 sequences would be a division by zero.
     let (count, piece) = (chunk.num_sequences(), piece.max(1));
-    let written: Vec<Result<Vec<u8>, Unwritable>> = (0..count.div_ceil(piece))
-        .into_par_iter()
-        .map(|number| {
-            let mut out = Vec::new();
-            for sequence in number * piece..count.min((number + 1) * piece) {
-                write_sequence(chunk, sequence, keys.get(sequence).copied(), columns, &mut out)?;
-            }
-            Ok(out)
-        })
-        .collect();
-    // Collected in a second step: rayon would return the fault of any piece, not of the first in order.
-    written.into_iter().collect()
+    let write = |number: usize| {
+        let mut out = Vec::new();
+        for sequence in number * piece..count.min((number + 1) * piece) {
+            write_sequence(chunk, sequence, keys.get(sequence).copied(), columns, &mut out)?;
+        }
+        Ok(out)
+    };
+    parallel::map(count.div_ceil(piece), write).into_iter().collect()
 }
 
 fn write_sequence(
