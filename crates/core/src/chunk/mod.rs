@@ -49,6 +49,7 @@ pub use pool::Pool;
 pub use ragged::{Error, Form, Parts, Ragged, RaggedEntries};
 pub use runs::{Runs, Targets};
 pub use samples::Samples;
+pub(crate) use small::MOST_AT_ONCE;
 pub use small::{Numbers, Small};
 pub use stored::Stored;
 pub use values::{NumberType, Value, Values};

@@ -14,9 +14,8 @@ use cntkio_memory::small::Number;
 use cntkio_simd::Pair;
 use std::borrow::Cow;
 
-/// Pairs, or offsets, for which a kernel asks memory at once are fewer: an entry has four bytes of text, and a kernel
-/// takes at most 64 KiB.
-const MOST_AT_ONCE: usize = 1 << 15;
+/// Pairs, or offsets, for which a kernel asks memory at once are fewer.
+pub(crate) const MOST_AT_ONCE: usize = 1 << 15;
 
 /// Samples whose values are whole numbers from 0 to 255, with indices below 2^16.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,7 +13,7 @@ use super::ids::size_of_id;
 use super::index::find_all;
 use super::line::LineParser;
 use super::{Extent, Schema, ends_name};
-use crate::chunk::{NumberType, Samples, Values};
+use crate::chunk::{MOST_AT_ONCE, NumberType, Samples, Values};
 use crate::memory;
 use cntkio_simd::{Kernel, ShortText, SparseColumn, SparseForm, digits};
 use memchr::memchr;
@@ -22,6 +22,8 @@ use memchr::memchr;
 const MOST_PATIENCE: usize = 16;
 /// Bytes of lines of sparse samples that are taken at once.
 const SPARSE_BYTES: usize = 1 << 16;
+// A kernel asks for memory for an entry every four bytes, and for 64 more. A longer line only takes more time.
+const _: () = assert!(SPARSE_BYTES / 4 + 64 <= MOST_AT_ONCE);
 /// Lines of at most this many bytes are left to [`OneHotLines`]: the kernel for long lines parses half as many of them
 /// in the same time.
 const SHORT_LINE_BYTES: usize = 64;
