@@ -227,7 +227,7 @@ class Packed(NamedTuple):
 
 MOST_IN_HAND_OVER = 1024
 _HAND_OVER_BYTES = 16 << 20
-_HAND_OVER_BYTES_SMALL = 4 << 20  # of minibatches that are not worth the time to take them one by one
+_HAND_OVER_BYTES_SMALL = 3 << 20  # of minibatches that are not worth the time to take them one by one
 _HAND_OVER_BYTES_IN_TURN = 64 << 20  # of a hand-over that is packed in turn
 _LEAST_IN_TURN = 4  # minibatches of such a hand-over
 _WORTH_TAKING = 64 << 10  # bytes from which on a minibatch is worth the time to take it by itself
