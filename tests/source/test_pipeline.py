@@ -218,7 +218,7 @@ def test_hand_overs_grow_and_one_is_prepared_ahead(fakes: Fakes) -> None:
     assert fakes.selector.threads != fakes.packer.threads
 
 
-HAND_OVERS = [(1_000, 1024, False), (60_000, 52, False), (1 << 20, 64, True)]
+HAND_OVERS = [(1_000, 1024, False), (60_000, 256, False), (1 << 20, 64, True)]
 
 
 @pytest.mark.parametrize(("num_bytes", "most", "in_turn"), HAND_OVERS)

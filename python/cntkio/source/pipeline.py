@@ -225,9 +225,11 @@ class Packed(NamedTuple):
     error: BaseException | None  # the error of the next minibatch; None if all are complete
 
 
+# A hand-over costs as much time as a hundred small minibatches, so it has many of them, if they take little memory.
 MOST_IN_HAND_OVER = 1024
+_MOST_UNLESS_SMALL = 256
+_HAND_OVER_BYTES_IF_SMALL = 4 << 20
 _HAND_OVER_BYTES = 16 << 20
-_HAND_OVER_BYTES_SMALL = 3 << 20  # of minibatches that are not worth the time to take them one by one
 _HAND_OVER_BYTES_IN_TURN = 64 << 20  # of a hand-over that is packed in turn
 _LEAST_IN_TURN = 4  # minibatches of such a hand-over
 _WORTH_TAKING = 64 << 10  # bytes from which on a minibatch is worth the time to take it by itself
@@ -483,8 +485,8 @@ class Pipeline:
     def _plan(self, num_bytes: int, num_minibatches: int, most_bytes: int) -> None:
         """Choose the number of minibatches that are selected together."""
         self._size = size = max(num_bytes // num_minibatches, 1)
-        most_bytes = most_bytes if size >= _WORTH_TAKING else _HAND_OVER_BYTES_SMALL
-        several = min(max(most_bytes // size, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
+        most = min(max(_MOST_UNLESS_SMALL, _HAND_OVER_BYTES_IF_SMALL // size), MOST_IN_HAND_OVER)
+        several = min(max(most_bytes // size, 2), most, 2 * self._num_at_once)
         self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
 
     def _select_ahead(self, thread: Workers, request: Request, before: Packing | None = None) -> Job[HandOver]:
