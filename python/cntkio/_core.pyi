@@ -60,7 +60,7 @@ class Chunk:
 
 @final
 class Packed:
-    """Minibatches that were gathered together: a single large one, or several small ones. Their streams are ragged.
+    """A large minibatch, or several small minibatches that were gathered together. Their streams are ragged.
 
     Array objects are created on first use.
     """

@@ -32,7 +32,7 @@ struct Stream {
     arrays: PyOnceLock<OwnedArrays>,
 }
 
-/// Minibatches that were gathered together: a single large one, or several small ones. Their streams are ragged arrays.
+/// A large minibatch, or several small minibatches that were gathered together. Their streams are ragged arrays.
 ///
 /// Array objects are created on first use, because a small minibatch takes less time than its array objects.
 #[pyclass(frozen, module = "cntkio._core")]
@@ -131,7 +131,7 @@ impl Packed {
     }
 
     /// Values, sequence offsets and, if sparse, (sample offsets, indices) of a stream of a minibatch. The arrays of a
-    /// single minibatch are the same objects each time; those of several show the same values and indices.
+    /// single minibatch are the same objects each time; arrays of several minibatches show the same values and indices.
     #[pyo3(signature = (stream, number=0))]
     fn arrays<'py>(&self, py: Python<'py>, stream: usize, number: usize) -> PyResult<RaggedArrays<'py>> {
         let (own, all) = (self.sequences(number)?, self.stream(stream)?.arrays(py)?);
@@ -261,8 +261,8 @@ fn num_together(bounds: &[usize], num_bytes: usize) -> usize {
 }
 
 /// Gather the selected sequences of all streams for several minibatches at once, because waking other threads takes as
-/// long as packing a small minibatch. The minibatches of each request are returned in order, those that were gathered
-/// together in one object, and the same number for all requests; and their approximate size in bytes.
+/// long as packing a small minibatch. The result has the minibatches of each request, in order, with an object for
+/// each group that was gathered together (groups are of one size for all requests), and their approximate size in bytes.
 #[pyfunction]
 pub(crate) fn pack(
     py: Python<'_>,
