@@ -172,10 +172,9 @@ class MinibatchData(_OneStream):
         if self._arrays is None:
             assert self._packed is not None
             values, offsets, entries = self._packed.arrays(self._index, self._number)
-            if entries is None:
-                self._arrays = Arrays(_in_shape(values, self.stream), offsets)
-            else:
-                self._arrays = Arrays(values, offsets, *entries)
+            arrays = Arrays(_in_shape(values, self.stream), offsets, *(entries or ()))
+            # Several threads may be here at once. All return the arrays that the first of them made.
+            self._arrays = self.__dict__.setdefault("arrays", arrays)
         return self._arrays
 
     @property

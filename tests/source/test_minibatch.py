@@ -10,6 +10,7 @@ from cntkio import ConfigError, MinibatchSourceFromData, StreamInformation, _cor
 from cntkio.formats.table import Column
 from support.builders import corpus_text, source_of
 from support.rounds import rounds
+from support.threads import together
 
 
 @pytest.fixture
@@ -85,6 +86,15 @@ def test_values_can_be_changed_in_place(path: Path) -> None:
         assert np.array_equal(data.values, expected) and data.arrays.values is data.values
 
 
+def test_threads_that_first_ask_for_arrays_together_get_the_same_objects(path: Path) -> None:
+    with source_of(path, randomize=False, max_sweeps=1) as source:
+        minibatches = [*iter(lambda: source.next_minibatch(3), {})]
+    assert len(minibatches) > 4
+    for data in (data for minibatch in minibatches for data in minibatch.values()):
+        first, *others = together(4, lambda _, data=data: data.arrays)
+        assert all(array is same for other in others for array, same in zip(other, first, strict=True))
+
+
 def test_threads_together_pack_each_minibatch_once() -> None:
     count = 4000
     firsts, values = np.arange(count + 1, dtype=np.uint32), np.arange(16 * count, dtype=np.float32)
@@ -96,7 +106,7 @@ def test_threads_together_pack_each_minibatch_once() -> None:
         (packed,), _ = _core.pack([request], 4)
         minibatches = list(zip(*_core.places(packed, 0)[:2], strict=True))
         assert len(minibatches) == count
-    assert [together.arrays(0, number)[0][0] for together, number in minibatches] == values[::16].tolist()
+    assert [several.arrays(0, number)[0][0] for several, number in minibatches] == values[::16].tolist()
 
 
 def test_small_minibatches_are_what_each_alone_is() -> None:
@@ -116,22 +126,22 @@ def test_small_minibatches_are_what_each_alone_is() -> None:
     request = _core.PackRequest([chunk], np.zeros(count, np.uint32), order, streams, bounds)
     (packed,), num_bytes = _core.pack([request], 2)
     assert 1 < len(packed) < len(bounds) - 1 and num_bytes > 0
-    longest = [[count for together in packed for count in together.longest(stream)] for stream in (0, 1)]
+    longest = [[count for several in packed for count in several.longest(stream)] for stream in (0, 1)]
     of_streams = [_core.places(packed, stream) for stream in (0, 1)]
     for number, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
         own = order[first:last]
         request = _core.PackRequest([chunk], np.zeros(len(own), np.uint32), own, streams, [0, len(own)])
         ((alone,),), _ = _core.pack([request], 2)
         for stream in (1, 0) if number % 2 else (0, 1):
-            together, place, num_samples = (each[number] for each in of_streams[stream])
-            assert together.num_sequences(place) == alone.num_sequences() == len(own)
+            several, place, num_samples = (each[number] for each in of_streams[stream])
+            assert several.num_sequences(place) == alone.num_sequences() == len(own)
             assert longest[stream][number] == alone.longest(stream)[0]
             assert num_samples == _core.places([alone], stream)[2][0]
-            values, offsets, entries = together.arrays(stream, place)
+            values, offsets, entries = several.arrays(stream, place)
             expected_values, expected_offsets, expected_entries = alone.arrays(stream)
             assert values.dtype == expected_values.dtype and np.array_equal(values, expected_values)
             assert np.array_equal(offsets, expected_offsets) and (entries is None) == (expected_entries is None)
             for found, expected in zip(entries or (), expected_entries or (), strict=True):
                 assert np.array_equal(found, expected)
             assert alone.arrays(stream)[0] is expected_values
-            assert not len(values) or np.shares_memory(together.arrays(stream, place)[0], values)
+            assert not len(values) or np.shares_memory(several.arrays(stream, place)[0], values)

@@ -18,6 +18,7 @@
 //! | [`survey`] | chunks into hashes of their sequences and figures of their streams |
 //! | [`text`] | a text that is read into blocks of whole lines |
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
+//! | [`parallel`] | work of several parts into its results, in order, on all threads of a pool |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays; whole chunks into whole arrays |
 //!
 //! This crate opens no file, prints nothing and never panics on any input. It keeps nothing between calls, except for
@@ -43,7 +44,7 @@ mod named;
 pub mod number;
 mod owners;
 pub mod pack;
-mod parallel;
+pub mod parallel;
 pub mod survey;
 pub mod text;
 pub mod timeline;

@@ -9,15 +9,16 @@ use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
 /// Do the work for each number below `count`; return the results in order.
-pub(crate) fn map<R: Send>(count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+pub fn map<R: Send>(count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let results: Vec<Mutex<Option<R>>> = memory::collected((0..count).map(|_| Mutex::new(None)));
     each(count, &|number| {
         let result = work(number);
         *results[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     });
+    let mut all = memory::with_room(count);
     // Each number has a result now: a panic of the work would have left this function.
-    let results = results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
-    memory::collected(results).into_iter().flatten().collect()
+    all.extend(results.into_iter().filter_map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner)));
+    all
 }
 
 fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {

@@ -5,6 +5,7 @@ use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::check_sums::{self, BLOCK_BYTES};
 use cntkio_core::memory::refused;
+use cntkio_core::parallel;
 use cntkio_memory::copy::zeros;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -76,15 +77,16 @@ const SHARE_BYTES: usize = 16 * BLOCK_BYTES;
 pub(crate) fn of_file(py: Python<'_>, file: (FileNumber, u64), num_threads: usize) -> PyResult<u64> {
     let (number, size) = file;
     let file = number.file()?;
-    let sum = |number: u64| -> std::io::Result<Vec<u64>> {
-        let at = number * SHARE_BYTES as u64;
+    let sum = |number: usize| -> std::io::Result<Vec<u64>> {
+        let at = number as u64 * SHARE_BYTES as u64;
         let mut bytes = vec![0; (size - at).min(SHARE_BYTES as u64) as usize];
         file.read_exact_at(&mut bytes, at)?;
         Ok(check_sums::check_sums(&bytes))
     };
     let pool = pool(num_threads)?;
-    let shares = 0..size.div_ceil(SHARE_BYTES as u64);
-    let sums = py.detach(|| pool.install(|| shares.into_par_iter().map(sum).collect::<std::io::Result<Vec<_>>>()))?;
+    let num_shares = size.div_ceil(SHARE_BYTES as u64) as usize;
+    let sums = py.detach(|| pool.install(|| parallel::map(num_shares, sum)));
+    let sums = sums.into_iter().collect::<std::io::Result<Vec<_>>>()?;
     let sums: Vec<u8> = sums.iter().flatten().flat_map(|sum| sum.to_le_bytes()).collect();
     let sums = py.detach(|| pool.install(|| check_sums::check_sums(&sums)));
     // Without the rotation, two parts of the file could change places and the result would be the same.

@@ -6,12 +6,12 @@ use crate::pool::{attached, detached, no_memory, pool, shared};
 use cntkio_core::chunk;
 use cntkio_core::memory::{OutOfMemory, collected};
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
+use cntkio_core::parallel;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PySlice;
-use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -310,7 +310,8 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
         } else if num_bytes >= WORTH_THREADS && num_threads > 1 {
             // With few minibatches, each is a job of its own, and in a pool the streams of a large one are shared, too.
             let pool = pool(num_threads)?;
-            py.detach(|| pool.install(|| turns(1).par_iter().map(packed_in_turn).collect()))
+            let turns = turns(1);
+            py.detach(|| pool.install(|| parallel::map(turns.len(), |number| packed_in_turn(&turns[number]))))
         } else if num_bytes >= WORTH_UNLOCKING {
             vec![py.detach(|| packed_in_turn(&(&jobs, &bounds)))]
         } else {

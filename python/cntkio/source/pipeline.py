@@ -225,7 +225,8 @@ class Packed(NamedTuple):
     error: BaseException | None  # the error of the next minibatch; None if all are complete
 
 
-# A hand-over costs as much time as a hundred small minibatches, so it has many of them, if they take little memory.
+# A hand-over costs as much time as a hundred small minibatches. So it has more than `_MOST_UNLESS_SMALL` minibatches if
+# they take little memory.
 MOST_IN_HAND_OVER = 1024
 _MOST_UNLESS_SMALL = 256
 _HAND_OVER_BYTES_IF_SMALL = 4 << 20
